@@ -14,13 +14,12 @@ kernels::Dtype kernel_dtype(const char* op, const char* name, const at::Tensor& 
     case at::kChar: return kernels::Dtype::s8;
     default: break;
   }
-  TORCH_CHECK_TYPE(false, op, ": ", name, " is ", tensor.scalar_type(),
-                   ", float32, bfloat16, float16 or int8 is wanted");
+  TORCH_CHECK_TYPE(false, op, ": ", name, ": expected float32, bfloat16, float16 or int8, got ", tensor.scalar_type());
 }
 
 void check_float(const char* op, const char* name, const at::Tensor& tensor) {
-  TORCH_CHECK_TYPE(is_float_type(tensor.scalar_type()), op, ": ", name, " is ", tensor.scalar_type(),
-                   ", float32, bfloat16 or float16 is wanted");
+  TORCH_CHECK_TYPE(is_float_type(tensor.scalar_type()), op, ": ", name, ": expected float32, bfloat16 or float16, got ",
+                   tensor.scalar_type());
 }
 
 std::int64_t fixed_size(const at::Tensor& tensor, std::int64_t axis) {
@@ -28,8 +27,8 @@ std::int64_t fixed_size(const at::Tensor& tensor, std::int64_t axis) {
 }
 
 void check_meta(const char* op, const char* name, const at::Tensor& tensor) {
-  TORCH_CHECK_VALUE(tensor.is_meta(), op, ": ", name, " is on ", tensor.device(),
-                    ", another tensor on meta; one device is wanted");
+  TORCH_CHECK_VALUE(tensor.is_meta(), op, ": expected one device, got ", name, " on ", tensor.device(),
+                    " and another tensor on meta");
 }
 
 kernels::Dtype out_dtype(const at::Tensor& out) {
@@ -51,8 +50,8 @@ void check_one_device(const char* op, std::initializer_list<at::Tensor> tensors)
   for (const at::Tensor& tensor : tensors) {
     if (!tensor.defined()) continue;
     if (first == nullptr) first = &tensor;
-    TORCH_CHECK_VALUE(tensor.device() == first->device(), op, ": tensors are on ", first->device(), " and ",
-                      tensor.device(), ", one device is wanted");
+    TORCH_CHECK_VALUE(tensor.device() == first->device(), op, ": expected one device, got tensors on ", first->device(),
+                      " and ", tensor.device());
   }
 }
 
@@ -67,7 +66,7 @@ void check_status(const char* op, kernels::Status status) {
 at::Tensor float_bias(const char* op, const at::Tensor& bias, std::int64_t k) {
   if (!bias.defined()) return bias;
   check_float(op, "bias_a", bias);
-  TORCH_CHECK_VALUE(bias.dim() == 1 && bias.size(0) == k, op, ": bias_a is ", bias.sizes(), ", [", k, "] is wanted");
+  TORCH_CHECK_VALUE(bias.dim() == 1 && bias.size(0) == k, op, ": bias_a: expected [", k, "], got ", bias.sizes());
   return bias.to(at::kFloat).contiguous();
 }
 

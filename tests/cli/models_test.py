@@ -316,7 +316,10 @@ def test_quantize_refuses_what_it_cannot_do(program, tmp_path, digits, small_mni
         ([path, "--bits", "1"], ["bits is 1", "trained"]),
         ([eight], ["quantised already"]),
         ([path, "--method", "guess"], ["'guess'", "mse or percentile"]),
-        ([path, "--method", "percentile", "--percentile", "0"], ["percentile is 0"]),
+        (
+            [path, "--method", "percentile", "--percentile", "0"],
+            ["percentile: expected a number above 0 and up to 100, got 0"],
+        ),
         ([path, "--calib", small_mnist], ["[1, 17, 17]", "[1, 8, 8]"]),
         ([path, "--bits-of", "conv9=8"], ["'conv9'"]),
         ([path, "-o", path], ["--out"]),

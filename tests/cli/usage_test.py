@@ -364,10 +364,15 @@ def test_a_cap_that_is_no_level_is_reported(program):
 def test_tune_refuses_what_it_cannot_time(program, no_gpu):
     program.refused(program.run("tune"), "nothing to tune")
     for text in ("8,64,512", "8,64,512,512,", "a,b,c,d", ""):
-        program.refused(program.run("tune", "--gemm", text), "BITS,M,N,K is wanted")
-    program.refused(program.run("tune", "--gemm", "8,64,512,512", "--device", "cpu2"), "cpu, cuda or cuda:N is wanted")
-    program.refused(program.run("tune", "--gemm", "2,64,512,512"), "1, 4 or 8 is wanted")
-    program.refused(program.run("tune", "--gemm", "8,0,512,512"), "positive numbers are wanted")
+        program.refused(program.run("tune", "--gemm", text), "expected BITS,M,N,K, such as")
+    program.refused(
+        program.run("tune", "--gemm", "8,64,512,512", "--device", "cpu2"),
+        "the device: expected cpu, cuda or cuda:N, got",
+    )
+    program.refused(program.run("tune", "--gemm", "2,64,512,512"), "bits: expected 1, 4 or 8, got 2")
+    program.refused(
+        program.run("tune", "--gemm", "8,0,512,512"), "m, n and k: expected positive numbers, got 0, 512 and 512"
+    )
     program.refused(program.run("tune", "--gemm", "8,64,512,512", "--device", "cuda"), "cuda", code=4)
     program.refused(program.run("tune", "--model", "/nowhere"), "/nowhere")
 

@@ -59,30 +59,32 @@ def test_refusals(operators, name, device):
         refused(ValueError, wrong_g, g=torch.ones(shape))
     refused(ValueError, wrong_g, x=x[:1])
     refused(ValueError, wrong_g, weight=weight[:4])
-    refused(ValueError, "x is" if name in CONV else r"x is \[5760000\], the weight is", x=torch.ones(5760000))
-    refused(ValueError, "x is", x=torch.tensor(1.0))
+    flat = r"x: expected .*, got \[5760000\]" if name in CONV else r"x is \[5760000\], the weight is"
+    refused(ValueError, flat, x=torch.ones(5760000))
+    refused(ValueError, r"x: expected .*, got", x=torch.tensor(1.0))
     refused(ValueError, "x is .*, the weight is", x=torch.cat([x, x], 1 if name in CONV else -1))
-    refused(ValueError, "the weight is", weight=weight[0])
-    refused(ValueError, "the weight is", weight=weight[None])
+    axes = "four" if name in CONV else "two"
+    refused(ValueError, f"the weight: expected {axes} axes, got", weight=weight[0])
+    refused(ValueError, f"the weight: expected {axes} axes, got", weight=weight[None])
     refused(ValueError, "the weight is", weight=weight[:, :2])
-    refused(ValueError, "wanted", x=x.narrow(1 if name in CONV else -1, 0, 0), weight=weight[:, :0])
-    refused(TypeError, "g is Double", g=g.double())
-    refused(TypeError, "g is Char", g=g.to(torch.int8))
-    refused(TypeError, "x is Double", x=x.double())
-    refused(TypeError, "the weight is Int", weight=weight.int())
-    refused(TypeError, "weight_grad is Int", weight_grad=torch.int32)
+    refused(ValueError, r"expected .*, got", x=x.narrow(1 if name in CONV else -1, 0, 0), weight=weight[:, :0])
+    refused(TypeError, r"g: expected .*, got Double", g=g.double())
+    refused(TypeError, r"g: expected .*, got Char", g=g.to(torch.int8))
+    refused(TypeError, r"x: expected .*, got Double", x=x.double())
+    refused(TypeError, r"the weight: expected .*, got Int", weight=weight.int())
+    refused(TypeError, "weight_grad: expected a float type, int8 or None, got Int", weight_grad=torch.int32)
     if name in CONV:
         refused(ValueError, "kernel_size is", kernel_size=(2, 3))
         refused(ValueError, "at least one output channel", g=g[:, :0], weight=weight[:0])
         for option, value in (("stride", (0, 1)), ("padding", (0, -1)), ("dilation", (1, 1 << 62))):
-            refused(ValueError, f"{option} is", **{option: value})
+            refused(ValueError, f"{option}: expected two numbers from", **{option: value})
     if device == "cpu":
-        refused(ValueError, r"bias_a is \[2\]", bias=bias[:2])
-        refused(TypeError, "bias_a is Double", bias=bias.double())
-        refused(ValueError, r"scale_a is \[2\], one element", scale_a=torch.ones(2))
-        refused(ValueError, "scale_w is inf", scale_w=torch.tensor(float("inf")))
+        refused(ValueError, r"bias_a: expected .*, got \[2\]", bias=bias[:2])
+        refused(TypeError, r"bias_a: expected .*, got Double", bias=bias.double())
+        refused(ValueError, r"scale_a: expected one element, got \[2\]", scale_a=torch.ones(2))
+        refused(ValueError, "scale_w: expected a finite number, got inf", scale_w=torch.tensor(float("inf")))
         if name not in BINARY:
-            refused(ValueError, "eps is nan", eps=float("nan"))
+            refused(ValueError, "eps: expected a positive number, got nan", eps=float("nan"))
 
 
 @every_layer

@@ -153,22 +153,24 @@ def test_refusals(operators):
     x, weight, bias, moves = make(CASES[1], -1)
     call = operators.binary_conv2d
     flat = operators.pack_signs(weight.flatten(1))
-    with pytest.raises(ValueError, match=r"binary_conv2d: x is \[3, 9, 7\]"):
+    with pytest.raises(
+        ValueError, match=r"binary_conv2d: x: expected \[batch, channels, height, width\], got \[3, 9, 7\]"
+    ):
         call(x[0], weight, SA, SW)
     with pytest.raises(ValueError, match=r"x is \[2, 3, 9, 7\], the weight is \[5, 4, 3, 3\]"):
         call(x, torch.ones(5, 4, 3, 3), SA, SW)
     with pytest.raises(ValueError, match="four axes"):
         call(x, torch.ones(5, 3, 3), SA, SW)
     for dtype, name in ((torch.float64, "Double"), (torch.int8, "Char"), (torch.uint8, "Byte")):
-        with pytest.raises(TypeError, match=f"x is {name}"):
+        with pytest.raises(TypeError, match=f"x: expected float32, bfloat16 or float16, got {name}"):
             call(x.to(dtype), weight, SA, SW)
-    with pytest.raises(TypeError, match="the weight is Short"):
+    with pytest.raises(TypeError, match=r"the weight: expected .*, got Short"):
         call(x, weight.short(), SA, SW)
     for name, bad in (("stride", 0), ("padding", -1), ("dilation", 0)):
-        with pytest.raises(ValueError, match=f"{name} is"):
+        with pytest.raises(ValueError, match=f"{name}: expected two numbers from"):
             call(x, weight, SA, SW, **(moves | {name: [1, bad]}))
     for value in (1, -2):
-        with pytest.raises(ValueError, match=f"padding_value is {value}, -1 or 0 is wanted"):
+        with pytest.raises(ValueError, match=f"padding_value: expected -1 or 0, got {value}"):
             call(x, weight, SA, SW, padding_value=value)
     for groups in (0, -1, 2):
         with pytest.raises(ValueError, match=f"{groups} groups do not divide its channels"):
@@ -181,11 +183,11 @@ def test_refusals(operators):
         call(x, torch.ones(5, 3, 3, 8), SA, SW)
     with pytest.raises(ValueError, match="kernel_size is"):
         call(x, weight, SA, SW, kernel_size=(5, 5))
-    with pytest.raises(ValueError, match=r"bias_a is \[2\]"):
+    with pytest.raises(ValueError, match=r"bias_a: expected \[3\], got \[2\]"):
         call(x, weight, SA, SW, bias[:2])
-    with pytest.raises(ValueError, match="scale_a is nan"):
+    with pytest.raises(ValueError, match="scale_a: expected a finite number, got nan"):
         call(x, weight, torch.tensor(float("nan")), SW)
-    with pytest.raises(ValueError, match="scale_w is inf"):
+    with pytest.raises(ValueError, match="scale_w: expected a finite number, got inf"):
         call(x, weight, SA, torch.tensor(float("inf")))
     with pytest.raises(ValueError, match="wants kernel_size"):
         call(x, flat, SA, SW)
@@ -221,7 +223,7 @@ def test_foreign_panels_are_refused(operators):
         operators.binary_conv2d_prepack(flat[:, :2], 6, (3, 3), 3)
     with pytest.raises(ValueError, match="groups do not divide 6 channels and 9 outputs"):
         operators.binary_conv2d_prepack(flat, 6, (3, 3), 2)
-    with pytest.raises(ValueError, match="padding_value is 1"):
+    with pytest.raises(ValueError, match="padding_value: expected -1 or 0, got 1"):
         operators.binary_conv2d_prepack(flat, 6, (3, 3), 3, 1)
     with pytest.raises(ValueError, match="kernel_size is"):
         operators.binary_conv2d_prepack(flat, 6, (0, 3), 3)

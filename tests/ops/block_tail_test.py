@@ -113,30 +113,38 @@ def test_a_gradient_is_refused(operators):
 
 
 REFUSALS = [
-    ({"x": torch.ones(3, 4).half()}, TypeError, "x is Half, float32 is wanted"),
-    ({"x": torch.ones(4)}, ValueError, r"x is \[4\], \[rows, channels\] or \[images, channels, height, width\]"),
+    ({"x": torch.ones(3, 4).half()}, TypeError, "x: expected float32, got Half"),
+    (
+        {"x": torch.ones(4)},
+        ValueError,
+        r"x: expected \[rows, channels\] or \[images, channels, height, width\], got \[4\]",
+    ),
     ({"mean": torch.ones(4)}, ValueError, "mean and var belong together, one is missing"),
     ({"weight": torch.ones(4)}, ValueError, "weight and bias want mean and var"),
     (
         {"mean": torch.ones(3), "var": torch.ones(4)},
         ValueError,
-        r"mean is \[3\], x is \[2, 4, 6, 6\], \[4\] is wanted",
+        r"mean: expected \[4\] for an x of \[2, 4, 6, 6\], got \[3\]",
     ),
-    ({"mean": torch.ones(4), "var": torch.ones(1, 4)}, ValueError, r"var is \[1, 4\]"),
-    (numbers(4) | {"bias": torch.ones(5)}, ValueError, r"bias is \[5\]"),
-    (numbers(4) | {"weight": torch.ones(4).double()}, TypeError, "weight is Double, float32 is wanted"),
-    ({"eps": -1.0}, ValueError, "eps is -1, a number >= 0 is wanted"),
-    ({"eps": float("nan")}, ValueError, "eps is nan"),
+    ({"mean": torch.ones(4), "var": torch.ones(1, 4)}, ValueError, r"var: expected \[4\] for an x of .*, got \[1, 4\]"),
+    (numbers(4) | {"bias": torch.ones(5)}, ValueError, r"bias: expected \[4\] for an x of .*, got \[5\]"),
+    (numbers(4) | {"weight": torch.ones(4).double()}, TypeError, "weight: expected float32, got Double"),
+    ({"eps": -1.0}, ValueError, "eps: expected a number >= 0, got -1"),
+    ({"eps": float("nan")}, ValueError, "eps: expected a number >= 0, got nan"),
     ({"shortcut": torch.ones(2, 4, 6, 5)}, ValueError, r"shortcut is \[2, 4, 6, 5\], x is \[2, 4, 6, 6\]"),
-    ({"shortcut": torch.ones(2, 4, 6, 6).int()}, TypeError, "shortcut is Int, float32 is wanted"),
-    ({"activation": "gelu"}, ValueError, 'activation is "gelu", none, relu or prelu is wanted'),
+    ({"shortcut": torch.ones(2, 4, 6, 6).int()}, TypeError, "shortcut: expected float32, got Int"),
+    ({"activation": "gelu"}, ValueError, 'activation: expected none, relu or prelu, got "gelu"'),
     ({"activation": "prelu"}, ValueError, 'a slope is that of prelu, activation is "prelu"'),
     ({"slope": torch.ones(1)}, ValueError, 'a slope is that of prelu, activation is "none"'),
-    ({"activation": "prelu", "slope": torch.ones(4)}, ValueError, r"slope is \[4\], one element is wanted"),
-    ({"activation": "prelu", "slope": torch.ones(1).double()}, TypeError, "slope is Double, float32 is wanted"),
-    ({"pool": 0}, ValueError, "pool is 0, a number >= 1 is wanted"),
-    ({"pool": 7}, ValueError, r"pool is 7, x is \[2, 4, 6, 6\], images of that size at least are wanted"),
-    ({"x": torch.ones(3, 4), "pool": 2}, ValueError, r"pool is 2, x is \[3, 4\]"),
+    ({"activation": "prelu", "slope": torch.ones(4)}, ValueError, r"slope: expected one element, got \[4\]"),
+    ({"activation": "prelu", "slope": torch.ones(1).double()}, TypeError, "slope: expected float32, got Double"),
+    ({"pool": 0}, ValueError, "pool: expected a number >= 1, got 0"),
+    ({"pool": 7}, ValueError, r"x: expected images of at least 7 x 7 pixels for the pool, got \[2, 4, 6, 6\]"),
+    (
+        {"x": torch.ones(3, 4), "pool": 2},
+        ValueError,
+        r"x: expected images of at least 2 x 2 pixels for the pool, got \[3, 4\]",
+    ),
 ]
 
 

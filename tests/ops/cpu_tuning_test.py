@@ -165,12 +165,12 @@ def test_two_writers_lose_nothing(library, tmp_path):
 def test_bad_input(operators):
     cpu = torch.device("cpu")
     for sizes in ((0, 1, 1), (1, -1, 1), (1, 1, 0)):
-        with pytest.raises(ValueError, match=r"tune_gemm: m, n and k are .*positive numbers are wanted"):
+        with pytest.raises(ValueError, match=r"tune_gemm: m, n and k: expected positive numbers, got"):
             operators.tune_gemm(8, *sizes, cpu)
     for bits in (0, 2, 32, -1):
-        with pytest.raises(ValueError, match=f"tune_gemm: bits is {bits}, 1, 4 or 8 is wanted"):
+        with pytest.raises(ValueError, match=f"tune_gemm: bits: expected 1, 4 or 8, got {bits}"):
             operators.tune_gemm(bits, 1, 1, 1, cpu)
-    with pytest.raises(ValueError, match="tune_gemm: the device is meta, cpu or cuda is wanted"):
+    with pytest.raises(ValueError, match="tune_gemm: the device: expected cpu or cuda, got meta"):
         operators.tune_gemm(8, 1, 1, 1, torch.device("meta"))
 
 

@@ -91,14 +91,14 @@ def test_the_product_is_that_of_the_restored_weight(operators):
 
 def test_refusals(operators):
     flat = torch.zeros(1024, dtype=torch.uint8)
-    names = 'layout is "BTC", btc, bstc or columns is wanted'
+    names = 'layout: expected btc, bstc or columns, got "BTC"'
     with pytest.raises(ValueError, match=names):
         operators.signs_from_layout(flat, 64, 128, "BTC")
     with pytest.raises(ValueError, match=names):
         operators.signs_to_layout(flat.reshape(64, 16), 128, "BTC")
-    with pytest.raises(TypeError, match="bytes is Char"):
+    with pytest.raises(TypeError, match="bytes: expected Byte, got Char"):
         operators.signs_from_layout(flat.to(torch.int8), 64, 128, "btc")
-    with pytest.raises(TypeError, match="packed is Float"):
+    with pytest.raises(TypeError, match="packed: expected Byte, got Float"):
         operators.signs_to_layout(torch.zeros(8, 16), 128, "btc")
     for n, k, layout, units in [
         (12, 128, "btc", "8 and 128"),
@@ -122,7 +122,7 @@ def test_refusals(operators):
         operators.signs_from_layout(flat[:132], 33, 32, "bstc")
     with pytest.raises(ValueError, match=r"packed is \[8, 15\], k = 128 wants a last axis of 16"):
         operators.signs_to_layout(flat[:120].reshape(8, 15), 128, "btc")
-    with pytest.raises(ValueError, match=r"packed is \[1024\]"):
+    with pytest.raises(ValueError, match=r"packed: expected \[n, ceil\(k/8\)\], got \[1024\]"):
         operators.signs_to_layout(flat, 128, "btc")
     with pytest.raises(ValueError, match="n = 9 and k = 128"):
         operators.signs_to_layout(flat[:144].reshape(9, 16), 128, "btc")

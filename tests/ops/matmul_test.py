@@ -214,22 +214,24 @@ def test_refusals(operators, bits):
             call(bad, y, x_clip, y_clip)
         with pytest.raises(ValueError, match=f"{name}: .* of at least three axes"):
             call(y, bad, x_clip, y_clip)
-    with pytest.raises(ValueError, match=r"x is \[2, 3, 7, 30\], y is \[2, 3, 5, 31\]; their last axes are contracted"):
+    with pytest.raises(ValueError, match=r"x and y: expected last axes, .*, got \[2, 3, 7, 30\] and \[2, 3, 5, 31\]"):
         call(x[..., :30], y, x_clip, y_clip)
-    with pytest.raises(ValueError, match=r"x is \[2, 3, 7, 0\], y is \[2, 3, 5, 0\]; .* one positive size"):
+    with pytest.raises(ValueError, match=r"x and y: .* one positive size, got \[2, 3, 7, 0\] and \[2, 3, 5, 0\]"):
         call(x[..., :0], y[..., :0], x_clip, y_clip)
-    with pytest.raises(ValueError, match=r"x is \[2, 3, 7, 31\], y is \[2, 2, 5, 31\]; batch axes"):
+    with pytest.raises(
+        ValueError, match=r"x and y: expected batch axes that are equal or 1, got \[2, 3, 7, 31\] and \[2, 2, 5, 31\]"
+    ):
         call(x, y[:, :2], x_clip, y_clip)
-    with pytest.raises(TypeError, match=f"{name}: x is Double"):
+    with pytest.raises(TypeError, match=f"{name}: x: expected float32, bfloat16 or float16, got Double"):
         call(x.double(), y.double(), x_clip, y_clip)
-    with pytest.raises(TypeError, match=f"{name}: y is Half, x is Float; one dtype"):
+    with pytest.raises(TypeError, match=f"{name}: y: expected Float, as x is, got Half"):
         call(x, y.half(), x_clip, y_clip)
-    with pytest.raises(ValueError, match=r"y_clip is \[2\], one element is wanted"):
+    with pytest.raises(ValueError, match=r"y_clip: expected one element, got \[2\]"):
         call(x, y, x_clip, torch.ones(2))
-    with pytest.raises(ValueError, match="x_clip is nan"):
+    with pytest.raises(ValueError, match="x_clip: expected a finite number, got nan"):
         call(x, y, torch.tensor(float("nan")), y_clip)
     if bits != 1:
-        with pytest.raises(ValueError, match="eps is 0"):
+        with pytest.raises(ValueError, match="eps: expected a positive number, got 0"):
             call(x, y, x_clip, y_clip, eps=0.0)
     for poison in (float("nan"), float("inf"), -float("inf")):
         for i, operand in enumerate((x, y)):

@@ -199,7 +199,7 @@ def test_refused_plain_codes(operators):
     with pytest.raises(ValueError, match="kernel_size is"):
         call(x, codes, sa, sw, kernel_size=(5, 2), anchor=anchor())
     for width in (Q8, Q4):
-        with pytest.raises(ValueError, match="scale_w is missing"):
+        with pytest.raises(ValueError, match="scale_w: expected one element, got none"):
             op(operators, width)(x, codes, sa, None, anchor=anchor())
 
 
@@ -208,26 +208,26 @@ def test_refusals(operators, width):
     x, weight, sa, bias, geometry = make(CASES[1], width)
     call = op(operators, width)
     packed, sw = packed_weight(operators, weight, width)
-    with pytest.raises(ValueError, match=r"x is \[3, 9, 7\]"):
+    with pytest.raises(ValueError, match=r"x: expected \[batch, channels, height, width\], got \[3, 9, 7\]"):
         call(x[0], weight, sa, None)
     with pytest.raises(ValueError, match=r"x is \[2, 3, 9, 7\], the weight is \[5, 4, 3, 3\]"):
         call(x, torch.ones(5, 4, 3, 3), sa, None)
     with pytest.raises(ValueError, match="four axes"):
         call(x, torch.ones(5, 3, 3), sa, None)
-    with pytest.raises(TypeError, match="x is Double"):
+    with pytest.raises(TypeError, match=r"x: expected .*, got Double"):
         call(x.double(), weight, sa, None)
-    with pytest.raises(TypeError, match="the weight is Short"):
+    with pytest.raises(TypeError, match=r"the weight: expected .*, got Short"):
         call(x, weight.short(), sa, None)
     for name, bad in (("stride", 0), ("padding", -1), ("dilation", 0)):
-        with pytest.raises(ValueError, match=f"{name} is"):
+        with pytest.raises(ValueError, match=f"{name}: expected two numbers from"):
             call(x, weight, sa, None, **(geometry | {name: [1, bad]}))
     with pytest.raises(ValueError, match="does not fit an image"):
         call(x, torch.ones(5, 3, 3, 8), sa, None)
     with pytest.raises(ValueError, match="kernel_size is"):
         call(x, weight, sa, None, kernel_size=(5, 5))
-    with pytest.raises(ValueError, match=r"bias_a is \[2\]"):
+    with pytest.raises(ValueError, match=r"bias_a: expected .*, got \[2\]"):
         call(x, weight, sa, None, bias[:2])
-    with pytest.raises(ValueError, match="scale_w is missing"):
+    with pytest.raises(ValueError, match="scale_w: expected one element, got none"):
         call(x, packed, sa, None, kernel_size=(3, 3))
     for groups, sentence in ((0, "0 groups do not divide"), (2, "2 groups do not divide"), (3, r"the weight is \[5")):
         with pytest.raises(ValueError, match=sentence):
@@ -264,7 +264,7 @@ def test_panels_of_another_kernel_shape_are_refused(operators, width):
 
 
 def test_prepack_refusals(operators):
-    with pytest.raises(TypeError, match="the weight is Float"):
+    with pytest.raises(TypeError, match=r"the weight: expected .*, got Float"):
         operators.q8_conv2d_prepack(torch.ones(4, 2, 3, 3))
     with pytest.raises(ValueError, match="four axes"):
         operators.q8_conv2d_prepack(torch.ones(4, 2, dtype=torch.int8))
@@ -275,7 +275,7 @@ def test_prepack_refusals(operators):
             operators.q8_conv2d_prepack(torch.ones(4, 2, 3, 3, dtype=torch.int8), groups)
         with pytest.raises(ValueError, match=f"{groups} groups do not divide"):
             operators.q4_conv2d_prepack(torch.ones(4, 9, dtype=torch.int8), 2, (3, 3), groups)
-    with pytest.raises(TypeError, match="the weight is Byte"):
+    with pytest.raises(TypeError, match=r"the weight: expected .*, got Byte"):
         operators.q4_conv2d_prepack(torch.ones(4, 9, dtype=torch.uint8), 2, (3, 3))
     with pytest.raises(ValueError, match="want rows of 9 bytes"):
         operators.q4_conv2d_prepack(torch.ones(4, 8, dtype=torch.int8), 2, (3, 3))

@@ -39,11 +39,11 @@ def test_zeros_and_no_rows(operators):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ((torch.ones(2), 3), "bits is 3, 8 or 4 is wanted"),
+        ((torch.ones(2), 3), "bits: expected 8 or 4, got 3"),
         ((torch.ones(()), 8), "0-dimensional"),
-        ((torch.ones(2), 8, "best"), "rule is 'best', 'mse' or 'percentile' is wanted"),
-        ((torch.ones(2), 8, "percentile", 0.0), "percentile is 0, a number above 0"),
-        ((torch.ones(2), 8, "percentile", 101.0), "percentile is 101"),
+        ((torch.ones(2), 8, "best"), "rule: expected 'mse' or 'percentile', got 'best'"),
+        ((torch.ones(2), 8, "percentile", 0.0), "percentile: expected a number above 0 and up to 100, got 0"),
+        ((torch.ones(2), 8, "percentile", 101.0), "percentile: expected a number above 0 and up to 100, got 101"),
     ],
 )
 def test_refusals(operators, args, words):

@@ -144,22 +144,34 @@ def test_a_second_derivative_and_transforms_are_refused(operators):
 
 
 REFUSALS = [
-    ({"x": torch.ones(3, 4).int()}, TypeError, "x is Int"),
-    ({"x": torch.ones(4)}, ValueError, r"x is \[4\], \[rows, channels\] or \[images, channels, height, width\]"),
-    ({"x": torch.ones(1, 4)}, ValueError, r"x is \[1, 4\], more than one element a channel is wanted"),
-    ({"x": torch.ones(0, 4)}, ValueError, r"x is \[0, 4\], more than one element"),
+    ({"x": torch.ones(3, 4).int()}, TypeError, "x: expected float32, bfloat16 or float16, got Int"),
+    (
+        {"x": torch.ones(4)},
+        ValueError,
+        r"x: expected \[rows, channels\] or \[images, channels, height, width\], got \[4\]",
+    ),
+    (
+        {"x": torch.ones(1, 4)},
+        ValueError,
+        r"x: expected more than one element a channel for its variance, got \[1, 4\]",
+    ),
+    (
+        {"x": torch.ones(0, 4)},
+        ValueError,
+        r"x: expected more than one element a channel for its variance, got \[0, 4\]",
+    ),
     ({"running_mean": torch.ones(4)}, ValueError, "running_mean and running_var belong together, one is missing"),
-    ({"weight": torch.ones(3)}, ValueError, r"weight is \[3\], x is \[2, 4, 6, 6\], \[4\] is wanted"),
-    ({"bias": torch.ones(4).double()}, TypeError, "bias is Double, float32 is wanted"),
-    ({"eps": -1.0}, ValueError, "eps is -1, a number >= 0 is wanted"),
-    ({"momentum": float("inf")}, ValueError, "momentum is inf, a finite number is wanted"),
+    ({"weight": torch.ones(3)}, ValueError, r"weight: expected \[4\] for an x of \[2, 4, 6, 6\], got \[3\]"),
+    ({"bias": torch.ones(4).double()}, TypeError, "bias: expected float32, got Double"),
+    ({"eps": -1.0}, ValueError, "eps: expected a number >= 0, got -1"),
+    ({"momentum": float("inf")}, ValueError, "momentum: expected a finite number, got inf"),
     ({"shortcut": torch.ones(2, 4, 6, 5)}, ValueError, r"shortcut is \[2, 4, 6, 5\], x is \[2, 4, 6, 6\]"),
     ({"shortcut": torch.ones(2, 4, 6, 6).half()}, TypeError, "shortcut is Half, x is Float"),
-    ({"activation": "gelu"}, ValueError, 'activation is "gelu", none, relu or prelu is wanted'),
+    ({"activation": "gelu"}, ValueError, 'activation: expected none, relu or prelu, got "gelu"'),
     ({"activation": "prelu"}, ValueError, 'a slope is that of prelu, activation is "prelu"'),
-    ({"activation": "prelu", "slope": torch.ones(4)}, ValueError, r"slope is \[4\], one element is wanted"),
-    ({"pool": 0}, ValueError, "pool is 0, a number >= 1 is wanted"),
-    ({"pool": 7}, ValueError, r"pool is 7, x is \[2, 4, 6, 6\], images of that size at least are wanted"),
+    ({"activation": "prelu", "slope": torch.ones(4)}, ValueError, r"slope: expected one element, got \[4\]"),
+    ({"pool": 0}, ValueError, "pool: expected a number >= 1, got 0"),
+    ({"pool": 7}, ValueError, r"x: expected images of at least 7 x 7 pixels for the pool, got \[2, 4, 6, 6\]"),
 ]
 
 

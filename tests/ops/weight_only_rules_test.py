@@ -60,15 +60,15 @@ def test_ranges_in_sixteen_bits(operators):
 def test_what_has_no_ranges(operators):
     ranges = operators.weight_only_ranges
     for bad in (torch.ones(3), torch.ones(3, 0), torch.ones(3, 4, dtype=torch.int32)):
-        with pytest.raises(ValueError, match=r"weight_only_ranges: the weight is \[3.*a matrix of floats is wanted"):
+        with pytest.raises(ValueError, match=r"weight_only_ranges: the weight: expected a matrix of floats, got \[3"):
             ranges(bad, 4, -1)
     with pytest.raises(ValueError, match="the weight holds NaN or infinity"):
         ranges(torch.full((2, 2), NAN), 4, -1)
     for group_size in (0, -2):
-        with pytest.raises(ValueError, match=f"group_size is {group_size}"):
+        with pytest.raises(ValueError, match=f"group_size: expected -1 or a positive number, got {group_size}"):
             ranges(torch.ones(2, 2), 4, group_size)
     for bits in (0, 9):
-        with pytest.raises(ValueError, match=f"bits is {bits}"):
+        with pytest.raises(ValueError, match=f"bits: expected 1 ... 8, got {bits}"):
             ranges(torch.ones(2, 2), bits, -1)
 
 
@@ -85,14 +85,14 @@ def test_mixed_rows(operators):
     bit_rows, group = operators.mixed_rows(table((4, 0), (4, 2), (4, 2)), 4, "q")  # the second group has no rows
     assert bit_rows == [4, 16, 4, 16] and group.tolist() == [0] * 16 + [2] * 16
     for bad, words, sentence in [
-        (table((7, 0)), 4, "^q: a width is 7 bits"),
-        (table((0, 0)), 4, "^q: a width is 0 bits"),
-        (table((2, 0), (4, 2)), 4, "^q: a width is 4 bits, 8, 6, 5, 4, 3 and 2, falling, are wanted"),
+        (table((7, 0)), 4, "^q: expected widths of 8, 6, 5, 4, 3 and 2 bits, falling, got 7"),
+        (table((0, 0)), 4, "^q: expected widths of 8, 6, 5, 4, 3 and 2 bits, falling, got 0"),
+        (table((2, 0), (4, 2)), 4, "^q: expected widths of 8, 6, 5, 4, 3 and 2 bits, falling, got 4"),
         (table((4, 0), (4, 3), (4, 2)), 4, "^q: group 1 begins at row 3 of the words, at 2 the next"),
         (table((4, 0)), -1, "^q: group 0"),
-        (table((2, 0)), 2048, "^q: a group has 32768 rows"),
-        (table((4, 0))[:1], 4, r"^q is \[1\] of int16, pairs of int16 are wanted"),
-        (table((4, 0)).int(), 4, r"^q is \[2\] of int32"),
+        (table((2, 0)), 2048, "^q: a group: expected at most 32767 rows, got 32768"),
+        (table((4, 0))[:1], 4, r"^q: expected pairs of int16, got \[1\] of int16"),
+        (table((4, 0)).int(), 4, r"^q: expected pairs of int16, got \[2\] of int32"),
     ]:
         with pytest.raises(ValueError, match=sentence):
             operators.mixed_rows(bad, words, "q")
@@ -105,7 +105,7 @@ def test_entries(operators):
     for bad in ([0, 2, 1], [0, -1, 1]):
         with pytest.raises(ValueError, match=r"^g holds groups outside \[0, 1\]$"):
             groups(torch.tensor(bad, dtype=torch.int32), 3, 2, "g")
-    with pytest.raises(ValueError, match=r"^g is \[3\] of int64, \[3\] of int32 is wanted$"):
+    with pytest.raises(ValueError, match=r"^g: expected \[3\] of int32, got \[3\] of int64$"):
         groups(torch.tensor([0, 1, 1]), 3, 2, "g")
     order(torch.tensor([2, 0, 1], dtype=torch.int16), 3, "o")
     order(torch.zeros(3, dtype=torch.int16), 3, "o")

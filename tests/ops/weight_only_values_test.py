@@ -190,14 +190,19 @@ def test_step_refusals(operators):
     step = operators.diode_mix_weight_only_
     cases = [
         ((q, s, z, g[8:]), {}, ValueError, "56 input features"),
-        ((q, s, z, g.int()), {}, TypeError, "grad is Int"),
+        ((q, s, z, g.int()), {}, TypeError, "grad: expected float32, bfloat16 or float16, got Int"),
         ((q, s, z, g, m), {}, ValueError, "belong together"),
         ((q, s, z, g, m, m.bfloat16()), {}, TypeError, "two dtypes"),
-        ((q, s, z, g, m[1:], m), {}, ValueError, "exp_avg_l is"),
-        ((q, s, z, g, m.half(), m.half()), {}, TypeError, "float32 or bfloat16 is wanted"),
-        ((q, s, z, g, m, m, m), {}, TypeError, "rest is Float, bfloat16 is wanted"),
-        ((q, s, z, g, m, m), {"step": 0}, ValueError, "step is 0"),
-        ((q, s, z.float(), g, m, m), {"moves_zeros": True}, ValueError, "one dtype is wanted"),
+        ((q, s, z, g, m[1:], m), {}, ValueError, "exp_avg_l: expected a dense tensor of"),
+        ((q, s, z, g, m.half(), m.half()), {}, TypeError, "expected float32 or bfloat16, got"),
+        ((q, s, z, g, m, m, m), {}, TypeError, "rest: expected bfloat16, got Float"),
+        ((q, s, z, g, m, m), {"step": 0}, ValueError, "step: expected 1 or more, got 0"),
+        (
+            (q, s, z.float(), g, m, m),
+            {"moves_zeros": True},
+            ValueError,
+            "zeros that move: expected Half, as the scales are, got Float",
+        ),
         ((q.t().contiguous().t(), s, z, g, m, m), {}, ValueError, "qweight is not dense"),
         ((q, s / 0, z, g, m, m), {}, ValueError, "scales hold NaN or infinity"),
     ]

@@ -24,7 +24,7 @@ Backend cuda_backend() {
 const Backend& backend_of(const char* op, at::Device device) {
   static const Backend on_cpu = cpu_backend();
   if (device.is_cpu() || device.is_meta()) return on_cpu;
-  TORCH_CHECK_VALUE(device.is_cuda(), op, ": the device is ", device, ", cpu or cuda is wanted");
+  TORCH_CHECK_VALUE(device.is_cuda(), op, ": the device: expected cpu or cuda, got ", device);
 #if BIE_WITH_CUDA
   static const Backend on_cuda = cuda_backend();
   return on_cuda;

@@ -8,8 +8,8 @@
 namespace bie::ops {
 
 float scale_value(const char* op, const char* name, const at::Tensor& scale) {
-  TORCH_CHECK_VALUE(scale.defined() && scale.numel() == 1, op, ": ", name, " is ",
-                    scale.defined() ? c10::str(scale.sizes()) : std::string("missing"), ", one element is wanted");
+  TORCH_CHECK_VALUE(scale.defined() && scale.numel() == 1, op, ": ", name, ": expected one element, got ",
+                    scale.defined() ? c10::str(scale.sizes()) : std::string("none"));
   float value = 0;
   if (scale.scalar_type() == at::kFloat) {
     value = *scale.const_data_ptr<float>();
@@ -17,13 +17,13 @@ float scale_value(const char* op, const char* name, const at::Tensor& scale) {
     check_float(op, name, scale);
     value = scale.item<float>();
   }
-  TORCH_CHECK_VALUE(std::isfinite(value), op, ": ", name, " is ", value, ", a finite number is wanted");
+  TORCH_CHECK_VALUE(std::isfinite(value), op, ": ", name, ": expected a finite number, got ", value);
   return value;
 }
 
 Scale scale_of(const char* op, const char* name, const at::Tensor& scale, at::Device where) {
-  TORCH_CHECK_VALUE(scale.defined() && scale.numel() == 1, op, ": ", name, " is ",
-                    scale.defined() ? c10::str(scale.sizes()) : std::string("missing"), ", one element is wanted");
+  TORCH_CHECK_VALUE(scale.defined() && scale.numel() == 1, op, ": ", name, ": expected one element, got ",
+                    scale.defined() ? c10::str(scale.sizes()) : std::string("none"));
   TORCH_CHECK_VALUE(scale.device() == where || (where.is_cuda() && scale.is_cpu() && scale.dim() == 0), op, ": ", name,
                     " is on ", scale.device(), ", the other tensors on ", where);
   if (!scale.is_cuda()) return {scale_value(op, name, scale), {}};

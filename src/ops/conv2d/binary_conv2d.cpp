@@ -50,8 +50,8 @@ Movement movement(const Args& a) {
 }
 
 int pad_code(const char* op, std::int64_t padding_value) {
-  TORCH_CHECK_VALUE(padding_value == 0 || padding_value == -1, op, ": padding_value is ", padding_value,
-                    ", -1 or 0 is wanted");
+  TORCH_CHECK_VALUE(padding_value == 0 || padding_value == -1, op, ": padding_value: expected -1 or 0, got ",
+                    padding_value);
   return static_cast<int>(padding_value);
 }
 
@@ -93,8 +93,8 @@ at::Tensor forward(const ConvArgs& a) {
 /// Geometry of the forward pass, after checking that g, x and the weight fit it.
 Geometry check_backward(const ConvBackwardArgs& a) {
   const Geometry geometry = check_geometry(a);
-  TORCH_CHECK_VALUE(geometry.out_c > 0, op_name, ": the weight is ", a.weight.sym_sizes(),
-                    ", at least one output channel is wanted");
+  TORCH_CHECK_VALUE(geometry.out_c > 0, op_name, ": the weight: expected at least one output channel, got ",
+                    a.weight.sym_sizes());
   TORCH_CHECK_VALUE(!a.weight_grad || !geometry.packed, op_name, ": a weight of packed signs cannot be trained");
   check_output_grad(op_name, a.g, output_sizes(op_name, a.x, geometry, movement(a)), a.x, a.weight, a.weight_grad);
   return geometry;
@@ -163,8 +163,7 @@ struct BinaryConv2d {
 at::Tensor prepack(const at::Tensor& weight, std::int64_t in_channels, at::IntArrayRef kernel_size, std::int64_t groups,
                    std::int64_t padding_value) {
   const char* op = "binary_conv2d_prepack";
-  TORCH_CHECK_TYPE(is_packed(weight), op, ": the weight is ", weight.scalar_type(),
-                   ", packed signs (uint8) are wanted");
+  TORCH_CHECK_TYPE(is_packed(weight), op, ": the weight: expected packed signs (uint8), got ", weight.scalar_type());
   kernels::Conv2dShape shape = packed_filter_shape(op, weight, signs_a_byte, in_channels, kernel_size, groups);
   shape.pad_code = pad_code(op, padding_value);
   return backend_of(op, weight).products.prepack_conv2d(op, kernels::Dtype::bits, weight, shape);

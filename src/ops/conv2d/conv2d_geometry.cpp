@@ -14,8 +14,8 @@ namespace {
 void check_pair(const char* op, const char* name, at::IntArrayRef pair, std::int64_t least) {
   constexpr std::int64_t most = INT32_MAX;  // products with a kernel's size stay far from overflow
   const auto fits = [least](std::int64_t value) { return value >= least && value <= most; };
-  TORCH_CHECK_VALUE(pair.size() == 2 && fits(pair[0]) && fits(pair[1]), op, ": ", name, " is ", pair,
-                    ", two numbers from ", least, " to ", most, " are wanted");
+  TORCH_CHECK_VALUE(pair.size() == 2 && fits(pair[0]) && fits(pair[1]), op, ": ", name, ": expected two numbers from ",
+                    least, " to ", most, ", got ", pair);
 }
 
 c10::SymInt out_size(const char* op, const c10::SymInt& in, std::int64_t kernel, std::int64_t stride,
@@ -29,7 +29,7 @@ c10::SymInt out_size(const char* op, const c10::SymInt& in, std::int64_t kernel,
 }  // namespace
 
 void check_image(const char* op, const at::Tensor& x) {
-  TORCH_CHECK_VALUE(x.dim() == 4, op, ": x is ", x.sym_sizes(), ", [batch, channels, height, width] is wanted");
+  TORCH_CHECK_VALUE(x.dim() == 4, op, ": x: expected [batch, channels, height, width], got ", x.sym_sizes());
 }
 
 Geometry check_filter(const char* op, const at::Tensor& x, const at::Tensor& weight, bool packed,
@@ -48,7 +48,7 @@ Geometry check_filter(const char* op, const at::Tensor& x, const at::Tensor& wei
     TORCH_CHECK_VALUE(fixed_size(weight, 1) == row, op, ": the weight is ", weight.sym_sizes(), " (", packed_name,
                       "), ", group_in, " channels and kernel ", *kernel_size, " want [n, ", row, "]");
   } else {
-    TORCH_CHECK_VALUE(weight.dim() == 4, op, ": the weight is ", weight.sym_sizes(), ", four axes are wanted");
+    TORCH_CHECK_VALUE(weight.dim() == 4, op, ": the weight: expected four axes, got ", weight.sym_sizes());
     g.kernel_h = fixed_size(weight, packed ? 1 : 2);
     g.kernel_w = fixed_size(weight, packed ? 2 : 3);
     TORCH_CHECK_VALUE(packed ? codes_a_byte * fixed_size(weight, 3) == group_in : fixed_size(weight, 1) == group_in, op,
@@ -60,8 +60,8 @@ Geometry check_filter(const char* op, const at::Tensor& x, const at::Tensor& wei
                       op, ": kernel_size is ", kernel_size ? *kernel_size : at::IntArrayRef{}, ", the weight is ",
                       weight.sym_sizes());
   }
-  TORCH_CHECK_VALUE(in_c > 0 && g.kernel_h > 0 && g.kernel_w > 0, op, ": the weight is ", weight.sym_sizes(),
-                    ", at least one channel and tap are wanted");
+  TORCH_CHECK_VALUE(in_c > 0 && g.kernel_h > 0 && g.kernel_w > 0, op,
+                    ": the weight: expected at least one channel and tap, got ", weight.sym_sizes());
   TORCH_CHECK_VALUE(g.out_c % groups == 0, op, ": the weight is ", weight.sym_sizes(), ", ", groups,
                     " groups do not divide its outputs");
   check_pair(op, "stride", move.stride, 1);

@@ -123,8 +123,8 @@ at::Tensor forward(const ConvArgs& a) {
 template <class W>
 Geometry check_backward(const ConvBackwardArgs& a) {
   const Geometry geometry = check_geometry<W>(a, /*anchored=*/false);
-  TORCH_CHECK_VALUE(geometry.out_c > 0, W::op_name, ": the weight is ", a.weight.sym_sizes(),
-                    ", at least one output channel is wanted");
+  TORCH_CHECK_VALUE(geometry.out_c > 0, W::op_name, ": the weight: expected at least one output channel, got ",
+                    a.weight.sym_sizes());
   TORCH_CHECK_VALUE(!a.weight_grad || !geometry.packed, W::op_name, ": a packed int4 weight cannot be trained");
   check_output_grad(W::op_name, a.g, output_sizes(W::op_name, a.x, geometry, movement(a)), a.x, a.weight,
                     a.weight_grad);
@@ -191,9 +191,9 @@ struct Conv2d {
 
 at::Tensor q8_prepack_any(const at::Tensor& weight, std::int64_t groups) {
   const char* op = "q8_conv2d_prepack";
-  TORCH_CHECK_TYPE(is_codes(weight), op, ": the weight is ", weight.scalar_type(), ", int8 is wanted");
-  TORCH_CHECK_VALUE(weight.dim() == 4 && weight.sym_numel() > 0, op, ": the weight is ", weight.sym_sizes(),
-                    ", four axes, none empty, are wanted");
+  TORCH_CHECK_TYPE(is_codes(weight), op, ": the weight: expected int8, got ", weight.scalar_type());
+  TORCH_CHECK_VALUE(weight.dim() == 4 && weight.sym_numel() > 0, op,
+                    ": the weight: expected four axes, none empty, got ", weight.sym_sizes());
   kernels::Conv2dShape shape{
       1, fixed_size(weight, 1) * groups, 1, 1, fixed_size(weight, 0), fixed_size(weight, 2), fixed_size(weight, 3)};
   TORCH_CHECK_VALUE(groups >= 1 && shape.out_c % groups == 0, op, ": ", groups, " groups do not divide ", shape.out_c,
@@ -205,7 +205,7 @@ at::Tensor q8_prepack_any(const at::Tensor& weight, std::int64_t groups) {
 at::Tensor q4_prepack_any(const at::Tensor& weight, std::int64_t in_channels, at::IntArrayRef kernel_size,
                           std::int64_t groups) {
   const char* op = "q4_conv2d_prepack";
-  TORCH_CHECK_TYPE(is_codes(weight), op, ": the weight is ", weight.scalar_type(), ", packed int4 (int8) is wanted");
+  TORCH_CHECK_TYPE(is_codes(weight), op, ": the weight: expected packed int4 (int8), got ", weight.scalar_type());
   return backend_of(op, weight)
       .products.prepack_conv2d(op, Width4::code, weight,
                                packed_filter_shape(op, weight, 2, in_channels, kernel_size, groups));

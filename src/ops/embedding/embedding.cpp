@@ -27,7 +27,7 @@ using OptDtype = std::optional<at::ScalarType>;
 
 void check_indices(const char* op, const at::Tensor& indices) {
   const at::ScalarType type = indices.scalar_type();
-  TORCH_CHECK_TYPE(type == at::kInt || type == at::kLong, op, ": indices are ", type, ", int32 or int64 is wanted");
+  TORCH_CHECK_TYPE(type == at::kInt || type == at::kLong, op, ": indices: expected int32 or int64, got ", type);
 }
 
 /// The padding row counted from 0, or -1 where there is none.
@@ -39,7 +39,7 @@ std::int64_t padding_of(const char* op, OptInt padding_idx, std::int64_t rows) {
 }
 
 void check_output_dtype(const char* op, at::ScalarType dtype) {
-  TORCH_CHECK_TYPE(is_float_type(dtype), op, ": dtype is ", dtype, ", float32, bfloat16 or float16 is wanted");
+  TORCH_CHECK_TYPE(is_float_type(dtype), op, ": dtype: expected float32, bfloat16 or float16, got ", dtype);
 }
 
 c10::SymDimVector with_last(const at::Tensor& indices, std::int64_t dim, std::size_t dropped = 0) {
@@ -53,8 +53,8 @@ c10::SymDimVector with_last(const at::Tensor& indices, std::int64_t dim, std::si
 void check_row_anchor(const char* op, const at::Tensor& anchor, const at::Tensor& indices, std::int64_t rows,
                       std::int64_t dim) {
   check_float(op, "anchor", anchor);
-  TORCH_CHECK_VALUE(anchor.dim() == 2 && anchor.size(0) == rows && anchor.size(1) == dim, op, ": anchor is ",
-                    anchor.sizes(), ", [", rows, ", ", dim, "] is wanted");
+  TORCH_CHECK_VALUE(anchor.dim() == 2 && anchor.size(0) == rows && anchor.size(1) == dim, op, ": anchor: expected [",
+                    rows, ", ", dim, "], got ", anchor.sizes());
   TORCH_CHECK(!indices.unsafeGetTensorImpl()->is_python_dispatch(), op,
               ": an embedding cannot be trained inside a compiled graph, its gradient is sparse; run the layer under "
               "torch.compiler.disable");
@@ -134,11 +134,12 @@ at::Tensor empty_binary(const char* op, const at::Tensor& indices, const at::Ten
                         std::int64_t dim, OptInt padding_idx, OptDtype dtype) {
   check_indices(op, indices);
   check_table(op, weight, dim);
-  TORCH_CHECK_TYPE(weight.scalar_type() == at::kByte, op, ": the weight is ", weight.scalar_type(),
-                   ", uint8 of packed signs is wanted");
+  TORCH_CHECK_TYPE(weight.scalar_type() == at::kByte, op, ": the weight: expected uint8 of packed signs, got ",
+                   weight.scalar_type());
   check_float(op, "scale", scale);
-  TORCH_CHECK_VALUE(scale.sym_numel() == weight.sym_size(0), op, ": scale is ", scale.sym_sizes(), ", the weight is ",
-                    weight.sym_sizes(), ", one number a row is wanted");
+  TORCH_CHECK_VALUE(scale.sym_numel() == weight.sym_size(0), op,
+                    ": scale: expected one number for each row of the weight, which is ", weight.sym_sizes(), ", got ",
+                    scale.sym_sizes());
   padding_of(op, padding_idx, fixed_size(weight, 0));
   check_output_dtype(op, dtype.value_or(at::kFloat));
   return at::empty_symint(with_last(indices, dim), weight.options().dtype(dtype.value_or(at::kFloat)));
@@ -182,7 +183,7 @@ std::int64_t bag_dim(const at::Tensor& weight, OptInt dim) {
 at::Tensor empty_bag(const char* op, const at::Tensor& indices, const at::Tensor& weight, std::int64_t dim,
                      OptInt padding_idx) {
   check_indices(op, indices);
-  TORCH_CHECK_VALUE(indices.dim() == 2, op, ": indices are ", indices.sym_sizes(), ", [bags, rows] is wanted");
+  TORCH_CHECK_VALUE(indices.dim() == 2, op, ": indices: expected [bags, rows], got ", indices.sym_sizes());
   check_table(op, weight, dim);
   padding_of(op, padding_idx, fixed_size(weight, 0));
   return at::empty_symint(with_last(indices, dim, 1), weight.options().dtype(at::kFloat));
@@ -233,21 +234,21 @@ at::Tensor empty_coded(const char* op, const at::Tensor& indices, const at::Tens
                        const OptTensor& zeros, std::int64_t bits, std::int64_t dim, std::int64_t group_size,
                        OptInt padding_idx, OptDtype dtype) {
   check_indices(op, indices);
-  TORCH_CHECK_TYPE(qweight.scalar_type() == at::kInt, op, ": qweight is ", qweight.scalar_type(), ", int32 is wanted");
-  TORCH_CHECK_VALUE(bits >= 1 && bits <= 8, op, ": bits is ", bits, ", 1 ... 8 is wanted");
+  TORCH_CHECK_TYPE(qweight.scalar_type() == at::kInt, op, ": qweight: expected int32, got ", qweight.scalar_type());
+  TORCH_CHECK_VALUE(bits >= 1 && bits <= 8, op, ": bits: expected 1 ... 8, got ", bits);
   TORCH_CHECK_VALUE(dim >= 1 && qweight.dim() == 2 && qweight.sym_size(1) == (dim * bits + 31) / 32, op,
                     ": qweight is ", qweight.sym_sizes(), ", embedding_dim = ", dim, " of ", bits,
                     " bits wants [rows, ", (dim * bits + 31) / 32, "]");
-  TORCH_CHECK_VALUE(group_size == -1 || group_size > 0, op, ": group_size is ", group_size,
-                    ", -1 or a positive number is wanted");
+  TORCH_CHECK_VALUE(group_size == -1 || group_size > 0, op, ": group_size: expected -1 or a positive number, got ",
+                    group_size);
   const std::int64_t size = group_size == -1 ? dim : group_size, groups = (dim + size - 1) / size;
   check_float(op, "scales", scales);
   TORCH_CHECK_VALUE(scales.dim() == 2 && scales.sym_size(0) == qweight.sym_size(0) && scales.sym_size(1) == groups, op,
-                    ": scales are ", scales.sym_sizes(), ", [", qweight.sym_size(0), ", ", groups, "] is wanted");
+                    ": scales: expected [", qweight.sym_size(0), ", ", groups, "], got ", scales.sym_sizes());
   if (zeros.has_value()) {
     check_float(op, "zeros", *zeros);
-    TORCH_CHECK_VALUE(zeros->sym_sizes() == scales.sym_sizes(), op, ": zeros are ", zeros->sym_sizes(), ", ",
-                      scales.sym_sizes(), " is wanted as the scales are");
+    TORCH_CHECK_VALUE(zeros->sym_sizes() == scales.sym_sizes(), op, ": zeros: expected ", scales.sym_sizes(),
+                      ", as the scales are, got ", zeros->sym_sizes());
   }
   padding_of(op, padding_idx, fixed_size(qweight, 0));
   const at::ScalarType type = dtype.value_or(scales.scalar_type());
@@ -305,8 +306,8 @@ at::Tensor flat_indices(const char* op, const at::Tensor& indices, std::int64_t 
 
 void check_table(const char* op, const at::Tensor& weight, std::int64_t dim) {
   const bool is_packed = weight.scalar_type() == at::kByte;
-  TORCH_CHECK_TYPE(is_packed || weight.scalar_type() == at::kBool, op, ": the weight is ", weight.scalar_type(),
-                   ", uint8 or bool is wanted");
+  TORCH_CHECK_TYPE(is_packed || weight.scalar_type() == at::kBool, op, ": the weight: expected uint8 or bool, got ",
+                   weight.scalar_type());
   TORCH_CHECK_VALUE(dim >= 1 && weight.dim() == 2 && weight.sym_size(1) == (is_packed ? (dim + 7) / 8 : dim), op,
                     ": the weight is ", weight.sym_sizes(), ", embedding_dim = ", dim, " wants [rows, ",
                     is_packed ? (dim + 7) / 8 : dim, "]");

@@ -19,8 +19,8 @@ namespace bie::ops {
 namespace {
 
 void check_rows(const char* op, const at::Tensor& rows) {
-  TORCH_CHECK_TYPE(rows.scalar_type() == at::kLong, op, ": rows are ", rows.scalar_type(), ", int64 is wanted");
-  TORCH_CHECK_VALUE(rows.dim() == 1, op, ": rows are ", rows.sizes(), ", one axis is wanted");
+  TORCH_CHECK_TYPE(rows.scalar_type() == at::kLong, op, ": rows: expected int64, got ", rows.scalar_type());
+  TORCH_CHECK_VALUE(rows.dim() == 1, op, ": rows: expected one axis, got ", rows.sizes());
 }
 
 at::Tensor distinct_rows(const char* op, const at::Tensor& rows, std::int64_t count) {
@@ -39,11 +39,11 @@ void step_signs(const at::Tensor& weight, const at::Tensor& rows, const at::Tens
   if (!packed_votes) check_float(op, "votes", votes);
   TORCH_CHECK_VALUE(
       votes.dim() == 2 && votes.size(0) == rows.numel() && votes.size(1) == (packed_votes ? (dim + 7) / 8 : dim), op,
-      ": votes are ", votes.sizes(), ", [", rows.numel(), ", ", packed_votes ? (dim + 7) / 8 : dim, "] is wanted");
-  TORCH_CHECK_TYPE(moment.scalar_type() == at::kFloat || moment.scalar_type() == at::kBFloat16, op, ": exp_avg_s is ",
-                   moment.scalar_type(), ", float32 or bfloat16 is wanted");
+      ": votes: expected [", rows.numel(), ", ", packed_votes ? (dim + 7) / 8 : dim, "], got ", votes.sizes());
+  TORCH_CHECK_TYPE(moment.scalar_type() == at::kFloat || moment.scalar_type() == at::kBFloat16, op,
+                   ": exp_avg_s: expected float32 or bfloat16, got ", moment.scalar_type());
   TORCH_CHECK_VALUE(moment.dim() == 2 && moment.size(0) == weight.size(0) && moment.size(1) >= dim, op,
-                    ": exp_avg_s is ", moment.sizes(), ", [", weight.size(0), ", ", dim, "] is wanted");
+                    ": exp_avg_s: expected [", weight.size(0), ", ", dim, "], got ", moment.sizes());
   TORCH_CHECK_VALUE(weight.is_contiguous() && moment.is_contiguous(), op, ": the weight and exp_avg_s are to be dense");
   check_one_device(op, {weight, rows, votes, moment});
   const at::Tensor used = distinct_rows(op, rows, weight.size(0));
@@ -68,14 +68,14 @@ void step_codes(const at::Tensor& qweight, const at::Tensor& scales, const OptTe
   const char* op = "diode_mix_weight_only_rows_";
   check_rows(op, rows);
   check_float(op, "grad", grad);
-  TORCH_CHECK_VALUE(qweight.dim() == 2 && grad.dim() == 2 && grad.size(0) == rows.numel(), op, ": grad is ",
-                    grad.sizes(), ", [", rows.numel(), ", dim] is wanted");
+  TORCH_CHECK_VALUE(qweight.dim() == 2 && grad.dim() == 2 && grad.size(0) == rows.numel(), op, ": grad: expected [",
+                    rows.numel(), ", dim], got ", grad.sizes());
   const std::vector<std::int64_t> sizes{qweight.size(0), grad.size(1)};
   const at::IntArrayRef table(sizes);
   for (const auto& [name, moment] : {std::pair{"exp_avg_l", l}, std::pair{"exp_avg_s", s}})
-    TORCH_CHECK_VALUE(moment.sizes() == table, op, ": ", name, " is ", moment.sizes(), ", ", table, " is wanted");
+    TORCH_CHECK_VALUE(moment.sizes() == table, op, ": ", name, ": expected ", table, ", got ", moment.sizes());
   TORCH_CHECK_VALUE(scales.dim() == 2 && scales.size(0) == table[0] && (!zeros || zeros->sizes() == scales.sizes()), op,
-                    ": scales are ", scales.sizes(), ", [", table[0], ", groups] is wanted, and zeros like them");
+                    ": scales: expected [", table[0], ", groups] and zeros like them, got ", scales.sizes());
   check_one_device(op, {qweight, scales, value_or_none(zeros), rows, grad, l, s});
   const at::Tensor used = distinct_rows(op, rows, table[0]);
   if (used.numel() == 0) return;

@@ -63,8 +63,9 @@ at::Tensor gguf_blocks(std::string what, std::string type, const at::Tensor& wor
 
 at::Tensor gguf_rounded(const at::Tensor& values, std::string what, std::string type) {
   const formats::GgufType& found = type_of(what, type);
-  TORCH_CHECK_VALUE(values.dim() >= 1 && values.scalar_type() == at::kFloat, what, ": the values are ", values.sizes(),
-                    " of ", values.scalar_type(), ", float32 of one axis or more is wanted");
+  TORCH_CHECK_VALUE(values.dim() >= 1 && values.scalar_type() == at::kFloat, what,
+                    ": the values: expected float32 of one axis or more, got ", values.sizes(), " of ",
+                    values.scalar_type());
   const at::Tensor dense = values.contiguous();
   const std::int64_t columns = values.size(-1), rows = columns > 0 ? values.numel() / columns : 0;
   return with_file_errors([&] {

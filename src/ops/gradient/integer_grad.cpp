@@ -25,8 +25,9 @@ std::mutex& lock_of(const at::Tensor& weight) {
 }  // namespace
 
 void check_anchor(const char* op, const at::Tensor& x, const at::Tensor& anchor) {
-  TORCH_CHECK_VALUE(anchor.numel() == 0 && at::isFloatingType(anchor.scalar_type()), op, ": anchor is ", anchor.sizes(),
-                    " of ", anchor.scalar_type(), ", an empty floating-point tensor is wanted");
+  TORCH_CHECK_VALUE(anchor.numel() == 0 && at::isFloatingType(anchor.scalar_type()), op,
+                    ": anchor: expected an empty floating-point tensor, got ", anchor.sizes(), " of ",
+                    anchor.scalar_type());
   TORCH_CHECK(
       !x.unsafeGetTensorImpl()->is_python_dispatch(), op,
       ": an integer weight cannot be trained inside a compiled graph, its gradient would be lost; run the layer "

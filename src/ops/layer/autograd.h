@@ -52,7 +52,7 @@ inline std::optional<at::ScalarType> wanted_weight_grad(const torch::autograd::A
 inline void check_output_grad(const char* op, const at::Tensor& g, c10::SymIntArrayRef sizes, const at::Tensor& x,
                               const at::Tensor& weight, std::optional<at::ScalarType> weight_grad) {
   TORCH_CHECK_TYPE(!weight_grad || at::isFloatingType(*weight_grad) || *weight_grad == at::kChar, op,
-                   ": weight_grad is ", weight_grad.value_or(at::kChar), ", a float type, int8 or None is wanted");
+                   ": weight_grad: expected a float type, int8 or None, got ", weight_grad.value_or(at::kChar));
   check_float(op, "g", g);
   TORCH_CHECK_VALUE(g.sym_sizes() == sizes, op, ": g is ", g.sym_sizes(), ", x is ", x.sym_sizes(), ", the weight is ",
                     weight.sym_sizes(), ", for which g is ", sizes);

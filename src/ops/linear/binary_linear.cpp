@@ -25,8 +25,8 @@ bool is_packed(const at::Tensor& t) { return t.scalar_type() == at::kByte; }
 
 /// k, from whichever of x, weight and in_features tells it; throws where two of them differ.
 std::int64_t check_features(const at::Tensor& x, const at::Tensor& weight, std::optional<std::int64_t> in_features) {
-  TORCH_CHECK_VALUE(x.dim() >= 1, op_name, ": x is 0-dimensional, at least one axis is wanted");
-  TORCH_CHECK_VALUE(weight.dim() == 2, op_name, ": the weight is ", weight.sym_sizes(), ", two axes are wanted");
+  TORCH_CHECK_VALUE(x.dim() >= 1, op_name, ": x: expected at least one axis, got a 0-dimensional tensor");
+  TORCH_CHECK_VALUE(weight.dim() == 2, op_name, ": the weight: expected two axes, got ", weight.sym_sizes());
   if (!is_packed(x)) check_float(op_name, "x", x);
   if (!is_packed(weight) && weight.scalar_type() != at::kChar) check_float(op_name, "the weight", weight);
   const c10::SymInt last = x.sym_size(-1);
@@ -39,8 +39,8 @@ std::int64_t check_features(const at::Tensor& x, const at::Tensor& weight, std::
   } else {
     k = in_features.value_or(8 * width);
   }
-  TORCH_CHECK_VALUE(k > 0 && (!in_features || *in_features == k), op_name, ": in_features is ", in_features.value_or(k),
-                    ", the tensors have ", k, "; a positive number is wanted");
+  TORCH_CHECK_VALUE(k > 0 && (!in_features || *in_features == k), op_name,
+                    ": in_features: expected a positive number, ", k, " by the tensors, got ", in_features.value_or(k));
   TORCH_CHECK_VALUE(width == (is_packed(weight) ? (k + 7) / 8 : k) && last == (is_packed(x) ? (k + 7) / 8 : k), op_name,
                     ": x is ", x.sym_sizes(), is_packed(x) ? " (packed signs)" : "", ", the weight is ",
                     weight.sym_sizes(), is_packed(weight) ? " (packed signs)" : "");
@@ -184,8 +184,7 @@ at::Tensor forward_autograd(const at::Tensor& x, const at::Tensor& weight, const
 
 at::Tensor prepack(const at::Tensor& weight, std::int64_t in_features, std::int64_t kernel_id) {
   const char* op = "binary_prepack";
-  TORCH_CHECK_TYPE(is_packed(weight), op, ": the weight is ", weight.scalar_type(),
-                   ", packed signs (uint8) are wanted");
+  TORCH_CHECK_TYPE(is_packed(weight), op, ": the weight: expected packed signs (uint8), got ", weight.scalar_type());
   TORCH_CHECK_VALUE(in_features > 0 && weight.dim() == 2 && weight.sym_size(1) == (in_features + 7) / 8, op,
                     ": the weight is ", weight.sym_sizes(), ", in_features = ", in_features, " wants [n, ",
                     (in_features + 7) / 8, "]");

@@ -57,8 +57,8 @@ struct Features {
 template <class W>
 Features check_features(const at::Tensor& x, const at::Tensor& weight, std::optional<std::int64_t> in_features,
                         bool anchored) {
-  TORCH_CHECK_VALUE(x.dim() >= 1, W::op_name, ": x is 0-dimensional, at least one axis is wanted");
-  TORCH_CHECK_VALUE(weight.dim() == 2, W::op_name, ": the weight is ", weight.sym_sizes(), ", two axes are wanted");
+  TORCH_CHECK_VALUE(x.dim() >= 1, W::op_name, ": x: expected at least one axis, got a 0-dimensional tensor");
+  TORCH_CHECK_VALUE(weight.dim() == 2, W::op_name, ": the weight: expected two axes, got ", weight.sym_sizes());
   if (!is_codes(x)) check_float(W::op_name, "x", x);
   if (!is_codes(weight)) check_float(W::op_name, "the weight", weight);
   const c10::SymInt last = x.sym_size(-1);
@@ -76,8 +76,8 @@ Features check_features(const at::Tensor& x, const at::Tensor& weight, std::opti
                       ": a packed int4 weight cannot be trained");
     if (plain) k = width;
   }
-  TORCH_CHECK_VALUE(k > 0 && (!in_features || *in_features == k), W::op_name, ": in_features is ",
-                    in_features.value_or(k), ", the tensors have ", k, "; a positive number is wanted");
+  TORCH_CHECK_VALUE(k > 0 && (!in_features || *in_features == k), W::op_name,
+                    ": in_features: expected a positive number, ", k, " by the tensors, got ", in_features.value_or(k));
   const bool packed = is_codes(weight) && !plain;
   const char* label = per == 1 ? "" : " (packed int4)";
   TORCH_CHECK_VALUE(width == (packed ? bytes(k) : k) && last == (is_codes(x) ? bytes(k) : k), W::op_name, ": x is ",
@@ -200,9 +200,9 @@ struct Linear {
 };
 
 void check_prepack(const char* op, const at::Tensor& weight) {
-  TORCH_CHECK_TYPE(is_codes(weight), op, ": the weight is ", weight.scalar_type(), ", int8 is wanted");
-  TORCH_CHECK_VALUE(weight.dim() == 2 && weight.sym_size(1) > 0, op, ": the weight is ", weight.sym_sizes(),
-                    ", two axes and at least one input feature are wanted");
+  TORCH_CHECK_TYPE(is_codes(weight), op, ": the weight: expected int8, got ", weight.scalar_type());
+  TORCH_CHECK_VALUE(weight.dim() == 2 && weight.sym_size(1) > 0, op,
+                    ": the weight: expected two axes and at least one input feature, got ", weight.sym_sizes());
 }
 
 at::Tensor q8_prepack_any(const at::Tensor& weight) {

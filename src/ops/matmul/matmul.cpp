@@ -111,20 +111,23 @@ struct Codes4 : CodesKind<Codes4> {
 /// Sizes of the product, once x and y are proved to fit.
 c10::SymDimVector output_sizes(const char* op, const at::Tensor& x, const at::Tensor& y) {
   check_float(op, "x", x);
-  TORCH_CHECK_TYPE(y.scalar_type() == x.scalar_type(), op, ": y is ", y.scalar_type(), ", x is ", x.scalar_type(),
-                   "; one dtype is wanted");
-  TORCH_CHECK_VALUE(x.dim() >= 3 && y.dim() >= 3, op, ": x is ", x.sym_sizes(), ", y is ", y.sym_sizes(),
-                    "; [..., m, k] and [..., n, k] of at least three axes are wanted");
-  TORCH_CHECK_VALUE(x.sym_size(-1) == y.sym_size(-1) && x.sym_size(-1) > 0, op, ": x is ", x.sym_sizes(), ", y is ",
-                    y.sym_sizes(), "; their last axes are contracted, one positive size is wanted");
+  TORCH_CHECK_TYPE(y.scalar_type() == x.scalar_type(), op, ": y: expected ", x.scalar_type(), ", as x is, got ",
+                   y.scalar_type());
+  TORCH_CHECK_VALUE(x.dim() >= 3 && y.dim() >= 3, op,
+                    ": x and y: expected [..., m, k] and [..., n, k] of at least three axes, got ", x.sym_sizes(),
+                    " and ", y.sym_sizes());
+  TORCH_CHECK_VALUE(x.sym_size(-1) == y.sym_size(-1) && x.sym_size(-1) > 0, op,
+                    ": x and y: expected last axes, which are contracted, of one positive size, got ", x.sym_sizes(),
+                    " and ", y.sym_sizes());
   const bool x_is_longer = x.dim() >= y.dim();
   const at::Tensor &longer = x_is_longer ? x : y, &shorter = x_is_longer ? y : x;
   c10::SymDimVector sizes(longer.sym_sizes());
   for (std::int64_t axis = 0; axis < shorter.dim() - 2; ++axis) {
     c10::SymInt& size = sizes[static_cast<std::size_t>(axis + longer.dim() - shorter.dim())];
     const c10::SymInt& own = shorter.sym_size(axis);
-    TORCH_CHECK_VALUE(size == own || size == 1 || own == 1, op, ": x is ", x.sym_sizes(), ", y is ", y.sym_sizes(),
-                      "; batch axes that are equal or 1 are wanted");
+    TORCH_CHECK_VALUE(size == own || size == 1 || own == 1, op,
+                      ": x and y: expected batch axes that are equal or 1, got ", x.sym_sizes(), " and ",
+                      y.sym_sizes());
     if (size == 1) size = own;
   }
   sizes[sizes.size() - 2] = x.sym_size(-2);

@@ -20,18 +20,18 @@ namespace {
 
 void check(const char* op, const DiodeMixStep& o) {
   const auto at_least_0 = [&](const char* name, double value) {
-    TORCH_CHECK_VALUE(std::isfinite(value) && value >= 0, op, ": ", name, " is ", value, ", a number >= 0 is wanted");
+    TORCH_CHECK_VALUE(std::isfinite(value) && value >= 0, op, ": ", name, ": expected a number >= 0, got ", value);
   };
   at_least_0("lr", o.lr);
   at_least_0("eps", o.eps);
   at_least_0("weight_decay", o.weight_decay);
   for (const double beta : {o.beta1, o.beta2})
-    TORCH_CHECK_VALUE(beta >= 0 && beta < 1, op, ": a beta is ", beta, ", a number in [0, 1) is wanted");
+    TORCH_CHECK_VALUE(beta >= 0 && beta < 1, op, ": a beta: expected a number in [0, 1), got ", beta);
 }
 
 void check_moment(const char* op, const char* name, const at::Tensor& moment, const at::Tensor& param) {
-  TORCH_CHECK_TYPE(moment.scalar_type() == at::kFloat || moment.scalar_type() == at::kBFloat16, op, ": ", name, " is ",
-                   moment.scalar_type(), ", float32 or bfloat16 is wanted");
+  TORCH_CHECK_TYPE(moment.scalar_type() == at::kFloat || moment.scalar_type() == at::kBFloat16, op, ": ", name,
+                   ": expected float32 or bfloat16, got ", moment.scalar_type());
   TORCH_CHECK_VALUE(moment.sizes() == param.sizes() && moment.strides() == param.strides(), op, ": ", name, " is ",
                     moment.sizes(), " with strides ", moment.strides(), ", the parameter ", param.sizes(), " with ",
                     param.strides());
@@ -41,8 +41,8 @@ void check_moment(const char* op, const char* name, const at::Tensor& moment, co
 void check_state(const char* op, const at::Tensor& param, const at::Tensor& grad, const at::Tensor& l,
                  const at::Tensor& s) {
   check_one_device(op, {param, grad, l, s});
-  TORCH_CHECK_VALUE(param.is_non_overlapping_and_dense(), op, ": the parameter is ", param.sizes(), " with strides ",
-                    param.strides(), ", a dense tensor is wanted");
+  TORCH_CHECK_VALUE(param.is_non_overlapping_and_dense(), op, ": the parameter: expected a dense tensor, got ",
+                    param.sizes(), " with strides ", param.strides());
   TORCH_CHECK_VALUE(grad.sizes() == param.sizes(), op, ": the parameter is ", param.sizes(), ", its gradient ",
                     grad.sizes());
   check_moment(op, "exp_avg_l", l, param);
@@ -52,8 +52,7 @@ void check_state(const char* op, const at::Tensor& param, const at::Tensor& grad
 }
 
 void check_integers(const char* op, const at::Tensor& param) {
-  TORCH_CHECK_TYPE(param.scalar_type() == at::kChar, op, ": the parameter is ", param.scalar_type(),
-                   ", int8 is wanted");
+  TORCH_CHECK_TYPE(param.scalar_type() == at::kChar, op, ": the parameter: expected int8, got ", param.scalar_type());
 }
 
 using Items = std::vector<DiodeMixItem>;
@@ -79,9 +78,10 @@ void code_steps(const char* op, const Items& items, const DiodeMixStep& o) {
   for (const DiodeMixItem& item : items) check_integers(op, item.param);
   check(op, items, o);
   for (const DiodeMixItem& item : items) {
-    TORCH_CHECK_VALUE(item.bits == 4 || item.bits == 8, op, ": bits is ", item.bits, ", 4 or 8 is wanted");
-    TORCH_CHECK_VALUE(item.scale_w.numel() == 1 && item.scale_w.scalar_type() == at::kFloat, op, ": scale_w is ",
-                      item.scale_w.sizes(), " of ", item.scale_w.scalar_type(), ", one float32 is wanted");
+    TORCH_CHECK_VALUE(item.bits == 4 || item.bits == 8, op, ": bits: expected 4 or 8, got ", item.bits);
+    TORCH_CHECK_VALUE(item.scale_w.numel() == 1 && item.scale_w.scalar_type() == at::kFloat, op,
+                      ": scale_w: expected one float32, got ", item.scale_w.sizes(), " of ",
+                      item.scale_w.scalar_type());
   }
   const at::NoGradGuard no_grad;
   backend_of(op, items.front().param).diode_mix.codes(op, items, o);
@@ -98,8 +98,8 @@ at::Tensor first_moment_real(const at::Tensor& signs, at::ScalarType type, std::
   const char* op = "diode_mix_first_moment";
   check_integers(op, signs);
   TORCH_CHECK_TYPE(type == at::kFloat || type == at::kBFloat16, op, ": a moment is float32 or bfloat16, not ", type);
-  TORCH_CHECK_VALUE(signs.is_non_overlapping_and_dense(), op, ": the signs have strides ", signs.strides(),
-                    ", a dense tensor is wanted");
+  TORCH_CHECK_VALUE(signs.is_non_overlapping_and_dense(), op, ": the signs: expected a dense tensor, got strides ",
+                    signs.strides());
   at::Tensor moment = at::empty_like(signs, signs.options().dtype(type).requires_grad(false));
   const Stream random(static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(stream), 0);
   backend_of(op, signs).diode_mix.first_moment(op, signs, random.start(), moment);

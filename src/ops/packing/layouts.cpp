@@ -37,7 +37,7 @@ constexpr Layout layouts[] = {
 const Layout& find_layout(const char* op, std::string_view name) {
   const auto* found =
       std::find_if(std::begin(layouts), std::end(layouts), [name](const Layout& l) { return l.name == name; });
-  TORCH_CHECK_VALUE(found != std::end(layouts), op, ": layout is \"", name, "\", btc, bstc or columns is wanted");
+  TORCH_CHECK_VALUE(found != std::end(layouts), op, ": layout: expected btc, bstc or columns, got \"", name, "\"");
   return *found;
 }
 
@@ -50,7 +50,7 @@ void check_sizes(const char* op, const Layout& layout, const c10::SymInt& n, std
 at::Tensor signs_from_layout_meta(const at::Tensor& bytes, std::int64_t n, std::int64_t k, std::string_view name) {
   const char* op = "signs_from_layout";
   const Layout& layout = find_layout(op, name);
-  TORCH_CHECK_TYPE(bytes.scalar_type() == at::kByte, op, ": bytes is ", bytes.scalar_type(), ", Byte is wanted");
+  TORCH_CHECK_TYPE(bytes.scalar_type() == at::kByte, op, ": bytes: expected Byte, got ", bytes.scalar_type());
   check_sizes(op, layout, n, k);
   std::int64_t rows = 0;
   std::int64_t wanted = 0;
@@ -81,8 +81,8 @@ at::Tensor signs_from_layout_real(const at::Tensor& bytes, std::int64_t n, std::
 at::Tensor signs_to_layout_meta(const at::Tensor& packed, std::int64_t k, std::string_view name) {
   const char* op = "signs_to_layout";
   const Layout& layout = find_layout(op, name);
-  TORCH_CHECK_TYPE(packed.scalar_type() == at::kByte, op, ": packed is ", packed.scalar_type(), ", Byte is wanted");
-  TORCH_CHECK_VALUE(packed.dim() == 2, op, ": packed is ", packed.sym_sizes(), ", [n, ceil(k/8)] is wanted");
+  TORCH_CHECK_TYPE(packed.scalar_type() == at::kByte, op, ": packed: expected Byte, got ", packed.scalar_type());
+  TORCH_CHECK_VALUE(packed.dim() == 2, op, ": packed: expected [n, ceil(k/8)], got ", packed.sym_sizes());
   check_sizes(op, layout, packed.sym_size(0), k);
   TORCH_CHECK_VALUE(packed.sym_size(1) == k / 8, op, ": packed is ", packed.sym_sizes(), ", k = ", k,
                     " wants a last axis of ", k / 8);

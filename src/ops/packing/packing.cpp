@@ -20,7 +20,7 @@ at::Tensor empty_last(const at::Tensor& x, const c10::SymInt& last, at::ScalarTy
 }
 
 void check_axis(const char* op, const char* name, const at::Tensor& x) {
-  TORCH_CHECK_VALUE(x.dim() >= 1, op, ": ", name, " is 0-dimensional, at least one axis is wanted");
+  TORCH_CHECK_VALUE(x.dim() >= 1, op, ": ", name, ": expected at least one axis, got a 0-dimensional tensor");
 }
 
 at::Tensor empty_signs(const at::Tensor& x) {
@@ -50,7 +50,7 @@ at::Tensor pack_signs_real(const at::Tensor& x, const OptTensor& bias) {
 void check_packed(const char* op, const at::Tensor& packed, at::ScalarType type, std::int64_t k,
                   std::int64_t per_byte) {
   check_axis(op, "packed", packed);
-  TORCH_CHECK_TYPE(packed.scalar_type() == type, op, ": packed is ", packed.scalar_type(), ", ", type, " is wanted");
+  TORCH_CHECK_TYPE(packed.scalar_type() == type, op, ": packed: expected ", type, ", got ", packed.scalar_type());
   TORCH_CHECK_VALUE(k >= 0 && packed.sym_size(-1) == (k + per_byte - 1) / per_byte, op, ": packed is ",
                     packed.sym_sizes(), ", k = ", k, " wants a last axis of ", (k + per_byte - 1) / per_byte);
 }
@@ -70,7 +70,7 @@ at::Tensor unpack_signs_real(const at::Tensor& packed, std::int64_t k) {
 
 at::Tensor pack_int4_meta(const at::Tensor& codes) {
   check_axis("pack_int4", "codes", codes);
-  TORCH_CHECK_TYPE(codes.scalar_type() == at::kChar, "pack_int4: codes is ", codes.scalar_type(), ", int8 is wanted");
+  TORCH_CHECK_TYPE(codes.scalar_type() == at::kChar, "pack_int4: codes: expected int8, got ", codes.scalar_type());
   return empty_last(codes, (codes.sym_size(-1) + 1) / 2, at::kChar);
 }
 

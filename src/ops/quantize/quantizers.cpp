@@ -40,7 +40,7 @@ Pair q8_quantize_meta(const at::Tensor& x, const OptTensor&, double) { return qu
 Pair q4_quantize_meta(const at::Tensor& x, const OptTensor&, double) { return quantize_meta("q4_quantize", x); }
 
 kernels::AmaxRange amax_range(const char* op, std::int64_t num_bits, bool is_unsigned, bool narrow_range) {
-  TORCH_CHECK_VALUE(num_bits >= 2 && num_bits <= 16, op, ": num_bits is ", num_bits, ", 2 to 16 are wanted");
+  TORCH_CHECK_VALUE(num_bits >= 2 && num_bits <= 16, op, ": num_bits: expected 2 to 16, got ", num_bits);
   const float bound = std::ldexp(1.0f, static_cast<int>(num_bits) - 1 + (is_unsigned ? 1 : 0)) - 1;
   return {is_unsigned ? 0 : narrow_range ? -bound : -bound - 1, bound, is_unsigned};
 }
@@ -49,10 +49,10 @@ Pair amax_quantize_real(const at::Tensor& x, const OptTensor& amax, std::int64_t
                         bool narrow_range) {
   const char* op = "amax_quantize";
   check_float(op, "x", x);
-  TORCH_CHECK_VALUE(x.numel() > 0, op, ": x is ", x.sizes(), ", at least one element is wanted");
+  TORCH_CHECK_VALUE(x.numel() > 0, op, ": x: expected at least one element, got ", x.sizes());
   TORCH_CHECK_VALUE(!amax.has_value() || (amax->numel() == 1 && (amax->dim() == 0 || amax->dim() == x.dim())), op,
-                    ": amax is ", amax.has_value() ? amax->sizes() : at::IntArrayRef(), ", one element of rank 0 or ",
-                    x.dim(), " is wanted");
+                    ": amax: expected one element of rank 0 or ", x.dim(), ", got ",
+                    amax.has_value() ? amax->sizes() : at::IntArrayRef());
   const kernels::AmaxRange range = amax_range(op, num_bits, is_unsigned, narrow_range);
   const auto [q, scale] = backend_of(op, x).quantizers.amax_quantize(op, x, amax, range);
   const at::DimVector ones(static_cast<std::size_t>(x.dim()), 1);
@@ -75,7 +75,7 @@ at::Tensor int8_grad_meta(const at::Tensor& g) { return at::empty_symint(g.sym_s
 Pair binary_init_real(const at::Tensor& weight) {
   const char* op = "binary_init";
   check_float(op, "weight", weight);
-  TORCH_CHECK_VALUE(weight.numel() > 0, op, ": weight is ", weight.sizes(), ", at least one element is wanted");
+  TORCH_CHECK_VALUE(weight.numel() > 0, op, ": weight: expected at least one element, got ", weight.sizes());
   return backend_of(op, weight).quantizers.binary_init(op, weight);
 }
 
@@ -86,13 +86,12 @@ Pair binary_init_meta(const at::Tensor& weight) {
 
 void check_first_batch(const char* op, const at::Tensor& x, double c) {
   check_float(op, "x", x);
-  TORCH_CHECK_VALUE(std::isfinite(c) && c > 0, op, ": c is ", c, ", a positive number is wanted");
+  TORCH_CHECK_VALUE(std::isfinite(c) && c > 0, op, ": c: expected a positive number, got ", c);
 }
 
 void init_scale_real(at::Tensor& scale_a, const at::Tensor& x, double c) {
   const char* op = "init_scale_";
-  TORCH_CHECK_TYPE(scale_a.scalar_type() == at::kFloat, op, ": scale_a is ", scale_a.scalar_type(),
-                   ", float32 is wanted");
+  TORCH_CHECK_TYPE(scale_a.scalar_type() == at::kFloat, op, ": scale_a: expected float32, got ", scale_a.scalar_type());
   check_one_device(op, {x, scale_a});
   backend_of(op, x).quantizers.init_scale(op, scale_a, x, c, check_first_batch);
 }
@@ -109,11 +108,11 @@ at::Tensor int8_codes(const Scaled& grad) {
 }
 
 void check_eps(const char* op, double eps) {
-  TORCH_CHECK_VALUE(std::isfinite(eps) && eps > 0, op, ": eps is ", eps, ", a positive number is wanted");
+  TORCH_CHECK_VALUE(std::isfinite(eps) && eps > 0, op, ": eps: expected a positive number, got ", eps);
 }
 
 void check_amax(const char* op, float amax) {
-  TORCH_CHECK_VALUE(std::isfinite(amax) && amax >= 0, op, ": amax is ", amax, ", a finite number >= 0 is wanted");
+  TORCH_CHECK_VALUE(std::isfinite(amax) && amax >= 0, op, ": amax: expected a finite number >= 0, got ", amax);
 }
 
 Scale mean_scale(const char* op, const char* name, const at::Tensor& x, double c, float floor) {

@@ -18,12 +18,12 @@ constexpr const char* op_name = "step_sizes";
 
 void check(const at::Tensor& values, std::int64_t bits, c10::string_view rule, double percentile) {
   check_float(op_name, "values", values);
-  TORCH_CHECK_VALUE(values.dim() >= 1, op_name, ": values is 0-dimensional, at least one axis is wanted");
-  TORCH_CHECK_VALUE(bits == 8 || bits == 4, op_name, ": bits is ", bits, ", 8 or 4 is wanted");
-  TORCH_CHECK_VALUE(rule == "mse" || rule == "percentile", op_name, ": rule is '", rule,
-                    "', 'mse' or 'percentile' is wanted");
-  TORCH_CHECK_VALUE(percentile > 0 && percentile <= 100, op_name, ": percentile is ", percentile,
-                    ", a number above 0 and up to 100 is wanted");
+  TORCH_CHECK_VALUE(values.dim() >= 1, op_name, ": values: expected at least one axis, got a 0-dimensional tensor");
+  TORCH_CHECK_VALUE(bits == 8 || bits == 4, op_name, ": bits: expected 8 or 4, got ", bits);
+  TORCH_CHECK_VALUE(rule == "mse" || rule == "percentile", op_name, ": rule: expected 'mse' or 'percentile', got '",
+                    rule, "'");
+  TORCH_CHECK_VALUE(percentile > 0 && percentile <= 100, op_name,
+                    ": percentile: expected a number above 0 and up to 100, got ", percentile);
 }
 
 }  // namespace

@@ -74,8 +74,8 @@ void check_input(const TrainingTailInput& in) {
   check_activation(op_name, in.act);
   check_pool(op_name, in.x, in.pool);
   const c10::SymInt rows = in.x.dim() == 2 ? in.x.sym_size(0) : in.x.sym_size(0) * in.x.sym_size(2) * in.x.sym_size(3);
-  TORCH_CHECK_VALUE(rows > 1, op_name, ": x is ", in.x.sym_sizes(),
-                    ", more than one element a channel is wanted for its variance");
+  TORCH_CHECK_VALUE(rows > 1, op_name, ": x: expected more than one element a channel for its variance, got ",
+                    in.x.sym_sizes());
 }
 
 TrainingTailInput checked(const TailArgs& a) {
@@ -87,7 +87,7 @@ TrainingTailInput checked(const TailArgs& a) {
   check_channels(op_name, "running_mean", mean, a.x);
   check_channels(op_name, "running_var", var, a.x);
   check_norm_eps(op_name, a.eps);
-  TORCH_CHECK_VALUE(std::isfinite(a.momentum), op_name, ": momentum is ", a.momentum, ", a finite number is wanted");
+  TORCH_CHECK_VALUE(std::isfinite(a.momentum), op_name, ": momentum: expected a finite number, got ", a.momentum);
   check_one_device(op_name, {a.x, in.weight, in.bias, mean, var, in.shortcut, in.act.slope});
   return in;
 }
@@ -120,7 +120,8 @@ TrainingTailInput checked_backward(const TailBackwardArgs& a) {
   check_float(op_name, "g", a.g);
   check_channels(op_name, "mean", a.mean, a.x);
   check_channels(op_name, "rstd", a.rstd, a.x);
-  TORCH_CHECK_VALUE(!a.want_shortcut || in.shortcut.defined(), op_name, ": the gradient of no shortcut is wanted");
+  TORCH_CHECK_VALUE(!a.want_shortcut || in.shortcut.defined(), op_name,
+                    ": expected a shortcut for its gradient, got none");
   c10::SymDimVector sizes(a.x.sym_sizes());
   if (a.pool > 1) sizes[2] = sizes[2] / a.pool, sizes[3] = sizes[3] / a.pool;
   TORCH_CHECK_VALUE(a.g.sym_sizes() == c10::SymIntArrayRef(sizes), op_name, ": g is ", a.g.sym_sizes(), ", x is ",

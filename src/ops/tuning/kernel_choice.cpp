@@ -17,14 +17,14 @@ kernels::Dtype code_of(const char* op, std::int64_t bits) {
     case 1: return kernels::Dtype::bits;
     case 4: return kernels::Dtype::s4;
     case 8: return kernels::Dtype::s8;
-    default: TORCH_CHECK_VALUE(false, op, ": bits is ", bits, ", 1, 4 or 8 is wanted");
+    default: TORCH_CHECK_VALUE(false, op, ": bits: expected 1, 4 or 8, got ", bits);
   }
 }
 
 Tuning::Choice tuned(const char* op, std::int64_t bits, const kernels::GemmShape& shape, at::Device device) {
-  TORCH_CHECK_VALUE(shape.m > 0 && shape.n > 0 && shape.k > 0, op, ": m, n and k are ", shape.m, ", ", shape.n, " and ",
-                    shape.k, ", positive numbers are wanted");
-  TORCH_CHECK_VALUE(!device.is_meta(), op, ": the device is meta, cpu or cuda is wanted");
+  TORCH_CHECK_VALUE(shape.m > 0 && shape.n > 0 && shape.k > 0, op, ": m, n and k: expected positive numbers, got ",
+                    shape.m, ", ", shape.n, " and ", shape.k);
+  TORCH_CHECK_VALUE(!device.is_meta(), op, ": the device: expected cpu or cuda, got meta");
   return backend_of(op, device).tuning.tune(op, code_of(op, bits), shape, device);
 }
 

@@ -21,7 +21,7 @@ namespace {
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 
 void check_bits(const char* op, std::int64_t bits) {
-  TORCH_CHECK_VALUE(bits == 1 || bits == 4 || bits == 8, op, ": bits is ", bits, ", 1, 4 or 8 is wanted");
+  TORCH_CHECK_VALUE(bits == 1 || bits == 4 || bits == 8, op, ": bits: expected 1, 4 or 8, got ", bits);
 }
 
 bool is_float(const at::Tensor& tensor) { return at::isFloatingType(tensor.scalar_type()); }
@@ -52,7 +52,7 @@ Pair prepare(const at::Tensor& weight, std::int64_t bits, const OptTensor& scale
 Pair pack(const at::Tensor& weight, std::int64_t bits, const OptTensor& scale, double eps) {
   const char* op = "pack_weight";
   check_bits(op, bits);
-  TORCH_CHECK_VALUE(weight.dim() >= 2, op, ": weight is ", weight.sizes(), ", two axes or more are wanted");
+  TORCH_CHECK_VALUE(weight.dim() >= 2, op, ": weight: expected two axes or more, got ", weight.sizes());
   at::Tensor codes = weight.detach(),
              step = scale.has_value() ? *scale : at::ones({}, codes.options().dtype(at::kFloat));
   if (bits == 1 && is_float(weight)) step = weight_scale_of(weight, bits, eps);
@@ -65,7 +65,7 @@ Pair pack(const at::Tensor& weight, std::int64_t bits, const OptTensor& scale, d
 
 std::vector<std::int64_t> packed_shape(at::IntArrayRef shape, std::int64_t bits) {
   check_bits("packed_weight_shape", bits);
-  TORCH_CHECK_VALUE(shape.size() >= 2, "packed_weight_shape: the shape is ", shape, ", two axes or more are wanted");
+  TORCH_CHECK_VALUE(shape.size() >= 2, "packed_weight_shape: the shape: expected two axes or more, got ", shape);
   if (bits == 8) return shape.vec();
   if (shape.size() == 4 && shape[1] * bits % 8 == 0) return {shape[0], shape[2], shape[3], shape[1] * bits / 8};
   return {shape[0], row_bytes(c10::multiply_integers(shape.slice(1)), bits)};
@@ -93,9 +93,9 @@ at::Tensor read_packed(const at::Tensor& packed, at::IntArrayRef shape, std::int
       }
     }
   }
-  TORCH_CHECK_VALUE(false, name, " is ", packed.sizes(), " of ", dtype_name(packed.scalar_type()), ", no layout of a ",
-                    bits, "-bit weight ", shape, "; ", at::IntArrayRef(ours), " of ", dtype_name(packed_type(bits)),
-                    " is wanted");
+  TORCH_CHECK_VALUE(false, name, ": expected ", at::IntArrayRef(ours), " of ", dtype_name(packed_type(bits)), ", got ",
+                    packed.sizes(), " of ", dtype_name(packed.scalar_type()), ", no layout of a ", bits, "-bit weight ",
+                    shape);
 }
 
 Pair split(const at::Tensor& weight) {
@@ -113,9 +113,9 @@ void check_finite(const at::Tensor& tensor, at::ScalarType dtype, std::string_vi
 
 void weight_entry(const at::Tensor& entry, at::IntArrayRef shape, std::int64_t bits, at::ScalarType dtype,
                   std::string_view name) {
-  TORCH_CHECK_VALUE(entry.sizes() == shape && (is_float(entry) || entry.scalar_type() == at::kChar), name, " is ",
-                    entry.sizes(), " of ", dtype_name(entry.scalar_type()), ", ", shape,
-                    " of int8 or a floating-point dtype is wanted");
+  TORCH_CHECK_VALUE(entry.sizes() == shape && (is_float(entry) || entry.scalar_type() == at::kChar), name,
+                    ": expected ", shape, " of int8 or a floating-point dtype, got ", entry.sizes(), " of ",
+                    dtype_name(entry.scalar_type()));
   if (is_float(entry)) {
     check_finite(entry, dtype, name);
   } else if (bits == 4 && !entry.is_meta() && entry.numel() > 0) {
@@ -127,15 +127,15 @@ void weight_entry(const at::Tensor& entry, at::IntArrayRef shape, std::int64_t b
 
 void plain_entry(const at::Tensor& entry, at::IntArrayRef shape, at::ScalarType dtype, std::string_view name) {
   const bool floats = at::isFloatingType(dtype);
-  TORCH_CHECK_VALUE(entry.sizes() == shape && (floats ? is_float(entry) : entry.scalar_type() == dtype), name, " is ",
-                    entry.sizes(), " of ", dtype_name(entry.scalar_type()), ", ", shape, " of ",
-                    floats ? "a floating-point dtype" : dtype_name(dtype), " is wanted");
+  TORCH_CHECK_VALUE(entry.sizes() == shape && (floats ? is_float(entry) : entry.scalar_type() == dtype), name,
+                    ": expected ", shape, " of ", floats ? "a floating-point dtype" : dtype_name(dtype), ", got ",
+                    entry.sizes(), " of ", dtype_name(entry.scalar_type()));
   if (floats) check_finite(entry, dtype, name);
 }
 
 at::Tensor scale_entry(const at::Tensor& entry, std::optional<double> least, std::string_view name) {
-  TORCH_CHECK_VALUE(entry.numel() == 1 && is_float(entry), name, " is ", entry.sizes(), " of ",
-                    dtype_name(entry.scalar_type()), ", one floating-point number is wanted");
+  TORCH_CHECK_VALUE(entry.numel() == 1 && is_float(entry), name, ": expected one floating-point number, got ",
+                    entry.sizes(), " of ", dtype_name(entry.scalar_type()));
   const at::Tensor scale = entry.detach().reshape({}).to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
   if (scale.is_meta()) return scale;
   const float value = scale.item<float>();

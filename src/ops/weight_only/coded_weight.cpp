@@ -13,23 +13,22 @@ bool is_width(std::int64_t bits) { return bits >= 1 && bits <= 8 && bits != 7; }
 
 std::vector<kernels::BitRun> runs_of(const char* op, const WeightArgs& a, std::int64_t k) {
   if (!a.bit_rows.has_value()) {
-    TORCH_CHECK_VALUE(is_width(a.bits), op, ": bits is ", a.bits, ", 1, 2, 3, 4, 5, 6 or 8 is wanted");
+    TORCH_CHECK_VALUE(is_width(a.bits), op, ": bits: expected 1, 2, 3, 4, 5, 6 or 8, got ", a.bits);
     return {{static_cast<int>(a.bits), k}};
   }
   const at::IntArrayRef list = *a.bit_rows;
-  TORCH_CHECK_VALUE(list.size() % 2 == 0, op, ": bit_rows has ", list.size(),
-                    " numbers, bits and rows of each width are wanted");
+  TORCH_CHECK_VALUE(list.size() % 2 == 0, op, ": bit_rows: expected bits and rows of each width, got ", list.size(),
+                    " numbers");
   std::vector<kernels::BitRun> runs;
   std::int64_t rows = 0;
   for (std::size_t i = 0; i < list.size(); i += 2) {
-    TORCH_CHECK_VALUE(is_width(list[i]), op, ": bit_rows has rows of ", list[i],
-                      " bits, 1, 2, 3, 4, 5, 6 or 8 is wanted");
-    TORCH_CHECK_VALUE(list[i + 1] >= 0 && list[i + 1] <= k - rows, op, ": the rows of bit_rows are ", list[i + 1],
-                      " and more, ", k, " in all are wanted");
+    TORCH_CHECK_VALUE(is_width(list[i]), op, ": bit_rows: expected rows of 1, 2, 3, 4, 5, 6 or 8 bits, got ", list[i]);
+    TORCH_CHECK_VALUE(list[i + 1] >= 0 && list[i + 1] <= k - rows, op, ": the rows of bit_rows: expected ", k,
+                      " in all, got ", list[i + 1], " and more");
     runs.push_back({static_cast<int>(list[i]), list[i + 1]});
     rows += list[i + 1];
   }
-  TORCH_CHECK_VALUE(rows == k, op, ": the rows of bit_rows are ", rows, ", ", k, " are wanted");
+  TORCH_CHECK_VALUE(rows == k, op, ": the rows of bit_rows: expected ", k, ", got ", rows);
   return runs;
 }
 
@@ -44,10 +43,9 @@ bool has_packed_zeros(const WeightArgs& a) { return a.zeros.has_value() && a.zer
 void check_rows(const char* op, const char* name, const OptTensor& t, std::int64_t k, bool takes_short) {
   if (!t.has_value()) return;
   const at::ScalarType type = t->scalar_type();
-  TORCH_CHECK_TYPE(type == at::kInt || type == at::kLong || (takes_short && type == at::kShort), op, ": ", name, " is ",
-                   type, takes_short ? ", int16, int32 or int64 is wanted" : ", int32 or int64 is wanted");
-  TORCH_CHECK_VALUE(t->dim() == 1 && t->sym_size(0) == k, op, ": ", name, " is ", t->sym_sizes(), ", [", k,
-                    "] is wanted");
+  TORCH_CHECK_TYPE(type == at::kInt || type == at::kLong || (takes_short && type == at::kShort), op, ": ", name,
+                   ": expected ", takes_short ? "int16, int32 or int64" : "int32 or int64", ", got ", type);
+  TORCH_CHECK_VALUE(t->dim() == 1 && t->sym_size(0) == k, op, ": ", name, ": expected [", k, "], got ", t->sym_sizes());
 }
 
 std::uint32_t version_of(const at::Tensor& t) {
@@ -58,37 +56,37 @@ std::uint32_t version_of(const at::Tensor& t) {
 
 void check_weight_args(const char* op, const WeightArgs& a, std::int64_t k) {
   const at::Tensor &q = a.qweight, &s = a.scales;
-  TORCH_CHECK_TYPE(q.scalar_type() == at::kInt, op, ": qweight is ", q.scalar_type(), ", int32 is wanted");
-  TORCH_CHECK_VALUE(q.dim() == 2, op, ": qweight is ", q.sym_sizes(), ", two axes are wanted");
+  TORCH_CHECK_TYPE(q.scalar_type() == at::kInt, op, ": qweight: expected int32, got ", q.scalar_type());
+  TORCH_CHECK_VALUE(q.dim() == 2, op, ": qweight: expected two axes, got ", q.sym_sizes());
   check_float(op, "scales", s);
   const std::vector<kernels::BitRun> runs = runs_of(op, a, k);
-  TORCH_CHECK_VALUE(q.sym_size(0) == words_of(runs), op, ": qweight is ", q.sym_sizes(), ", ", words_of(runs),
-                    " rows of words are wanted for ", k, " input features");
-  TORCH_CHECK_VALUE(s.dim() == 2 && s.sym_size(1) == q.sym_size(1), op, ": scales are ", s.sym_sizes(), ", [groups, ",
-                    q.sym_size(1), "] is wanted");
+  TORCH_CHECK_VALUE(q.sym_size(0) == words_of(runs), op, ": qweight: expected ", words_of(runs), " rows of words for ",
+                    k, " input features, got ", q.sym_sizes());
+  TORCH_CHECK_VALUE(s.dim() == 2 && s.sym_size(1) == q.sym_size(1), op, ": scales: expected [groups, ", q.sym_size(1),
+                    "], got ", s.sym_sizes());
   check_rows(op, "g_idx", a.g_idx, k, /*takes_short=*/false);
   check_rows(op, "q_perm", a.q_perm, k, /*takes_short=*/true);
   const std::int64_t groups = fixed_size(s, 0);
   if (!a.g_idx.has_value()) {
-    TORCH_CHECK_VALUE(a.group_size == -1 || a.group_size > 0, op, ": group_size is ", a.group_size,
-                      ", -1 or a positive number is wanted");
+    TORCH_CHECK_VALUE(a.group_size == -1 || a.group_size > 0, op,
+                      ": group_size: expected -1 or a positive number, got ", a.group_size);
     const std::int64_t size = a.group_size == -1 ? std::max<std::int64_t>(1, k) : a.group_size;
     TORCH_CHECK_VALUE(groups == (k + size - 1) / size, op, ": scales are ", s.sym_sizes(), ", ", k,
                       " rows in groups of ", size, " want ", (k + size - 1) / size, " groups");
   } else {
-    TORCH_CHECK_VALUE(groups > 0 || k == 0, op, ": scales are ", s.sym_sizes(), ", at least one group is wanted");
+    TORCH_CHECK_VALUE(groups > 0 || k == 0, op, ": scales: expected at least one group, got ", s.sym_sizes());
   }
   if (!a.zeros.has_value()) return;
   const at::Tensor& z = *a.zeros;
   if (z.scalar_type() == at::kInt) {
-    TORCH_CHECK_VALUE(!a.bit_rows.has_value(), op, ": zeros are packed, float ones are wanted with bit_rows");
+    TORCH_CHECK_VALUE(!a.bit_rows.has_value(), op, ": zeros: expected float ones with bit_rows, got packed ones");
     const std::int64_t columns = (fixed_size(s, 1) * a.bits + 31) / 32;
-    TORCH_CHECK_VALUE(z.dim() == 2 && z.sym_size(0) == groups && z.sym_size(1) == columns, op, ": zeros are ",
-                      z.sym_sizes(), " of int32, [", groups, ", ", columns, "] is wanted");
+    TORCH_CHECK_VALUE(z.dim() == 2 && z.sym_size(0) == groups && z.sym_size(1) == columns, op, ": zeros: expected [",
+                      groups, ", ", columns, "], got ", z.sym_sizes(), " of int32");
   } else {
     check_float(op, "zeros", z);
-    TORCH_CHECK_VALUE(z.sym_sizes() == s.sym_sizes(), op, ": zeros are ", z.sym_sizes(), ", ", s.sym_sizes(),
-                      " is wanted as the scales are");
+    TORCH_CHECK_VALUE(z.sym_sizes() == s.sym_sizes(), op, ": zeros: expected ", s.sym_sizes(),
+                      ", as the scales are, got ", z.sym_sizes());
   }
 }
 

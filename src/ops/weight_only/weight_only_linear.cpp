@@ -53,7 +53,7 @@ using Backward = Kernel<TwoGrads(const at::Tensor&, const at::Tensor&, const at:
 
 std::int64_t check_x(const at::Tensor& x, const OptTensor& channel_scale) {
   check_float(op_name, "x", x);
-  TORCH_CHECK_VALUE(x.dim() >= 1, op_name, ": x is 0-dimensional, at least one axis is wanted");
+  TORCH_CHECK_VALUE(x.dim() >= 1, op_name, ": x: expected at least one axis, got a 0-dimensional tensor");
   const std::int64_t k = fixed_size(x, -1);
   if (channel_scale.has_value()) {
     check_float(op_name, "channel_scale", *channel_scale);
@@ -70,13 +70,13 @@ std::int64_t check(const LinearArgs& a) {
   const c10::SymInt n = a.qweight.sym_size(1);
   if (a.bias.has_value()) {
     check_float(op_name, "bias", *a.bias);
-    TORCH_CHECK_VALUE(a.bias->dim() == 1 && a.bias->sym_size(0) == n, op_name, ": bias is ", a.bias->sym_sizes(), ", [",
-                      n, "] is wanted");
+    TORCH_CHECK_VALUE(a.bias->dim() == 1 && a.bias->sym_size(0) == n, op_name, ": bias: expected [", n, "], got ",
+                      a.bias->sym_sizes());
   }
   if (is_there(a.anchor)) {
     check_float(op_name, "anchor", *a.anchor);
     TORCH_CHECK_VALUE(a.anchor->dim() == 2 && a.anchor->sym_size(0) == k && a.anchor->sym_size(1) == n, op_name,
-                      ": anchor is ", a.anchor->sym_sizes(), ", [", k, ", ", n, "] is wanted");
+                      ": anchor: expected [", k, ", ", n, "], got ", a.anchor->sym_sizes());
   }
   return k;
 }
@@ -232,7 +232,7 @@ at::Tensor prepack_any(const at::Tensor& qweight, const at::Tensor& scales, cons
                        std::int64_t in_features, std::int64_t bits, std::int64_t group_size, const OptTensor& g_idx,
                        const OptTensor& q_perm, OptInts bit_rows, bool int8_activations) {
   const char* op = "weight_only_prepack";
-  TORCH_CHECK_VALUE(in_features >= 0, op, ": in_features is ", in_features, ", a number >= 0 is wanted");
+  TORCH_CHECK_VALUE(in_features >= 0, op, ": in_features: expected a number >= 0, got ", in_features);
   const CodedWeight w =
       coded_weight(op, {qweight, scales, zeros, bits, group_size, g_idx, q_perm, bit_rows}, in_features);
   if (int8_activations) check_group_rows(op, w);

@@ -58,11 +58,11 @@ Pair ranges(const at::Tensor& weight, std::int64_t bits, std::int64_t group_size
             std::optional<at::ScalarType> dtype) {
   const char* op = "weight_only_ranges";
   TORCH_CHECK_VALUE(weight.dim() == 2 && weight.size(1) > 0 && at::isFloatingType(weight.scalar_type()), op,
-                    ": the weight is ", weight.sizes(), " of ", dtype_name(weight.scalar_type()),
-                    ", a matrix of floats is wanted");
-  TORCH_CHECK_VALUE(bits >= 1 && bits <= 8, op, ": bits is ", bits, ", 1 ... 8 is wanted");
-  TORCH_CHECK_VALUE(group_size == -1 || group_size > 0, op, ": group_size is ", group_size,
-                    ", -1 or a positive number is wanted");
+                    ": the weight: expected a matrix of floats, got ", weight.sizes(), " of ",
+                    dtype_name(weight.scalar_type()));
+  TORCH_CHECK_VALUE(bits >= 1 && bits <= 8, op, ": bits: expected 1 ... 8, got ", bits);
+  TORCH_CHECK_VALUE(group_size == -1 || group_size > 0, op, ": group_size: expected -1 or a positive number, got ",
+                    group_size);
   const at::Tensor w = weight.detach().to(at::kFloat);
   TORCH_CHECK_VALUE(all_finite(w), op, ": the weight holds NaN or infinity");
   const auto [steps, offsets] = float_ranges(w, bits, group_size);
@@ -81,8 +81,7 @@ Pair ranges(const at::Tensor& weight, std::int64_t bits, std::int64_t group_size
 
 Rows rows_of_table(const at::Tensor& q_groups, std::int64_t words, std::string_view name) {
   TORCH_CHECK_VALUE(q_groups.dim() == 1 && q_groups.numel() % 2 == 0 && q_groups.scalar_type() == at::kShort, name,
-                    " is ", q_groups.sizes(), " of ", dtype_name(q_groups.scalar_type()),
-                    ", pairs of int16 are wanted");
+                    ": expected pairs of int16, got ", q_groups.sizes(), " of ", dtype_name(q_groups.scalar_type()));
   const at::Tensor table = q_groups.cpu().contiguous();
   const auto* pairs = table.const_data_ptr<std::int16_t>();
   const std::int64_t groups = table.numel() / 2;
@@ -92,11 +91,11 @@ Rows rows_of_table(const at::Tensor& q_groups, std::int64_t words, std::string_v
     const std::int64_t bits = pairs[2 * g], first = pairs[2 * g + 1];
     const std::int64_t end = g + 1 < groups ? pairs[2 * g + 3] : words;
     TORCH_CHECK_VALUE(bits >= 2 && bits <= 8 && bits != 7 && (g == 0 || bits <= pairs[2 * g - 2]), name,
-                      ": a width is ", bits, " bits, 8, 6, 5, 4, 3 and 2, falling, are wanted");
+                      ": expected widths of 8, 6, 5, 4, 3 and 2 bits, falling, got ", bits);
     TORCH_CHECK_VALUE(first >= 0 && first <= end, name, ": group ", g, " begins at row ", first, " of the words, at ",
                       end, " the next; they ascend");
     const std::int64_t rows = (end - first) * 32 / bits;
-    TORCH_CHECK_VALUE(rows <= 32767, name, ": a group has ", rows, " rows, 32767 at most are wanted");
+    TORCH_CHECK_VALUE(rows <= 32767, name, ": a group: expected at most 32767 rows, got ", rows);
     if (rows == 0) continue;
     bit_rows.insert(bit_rows.end(), {bits, rows});
     group_of.insert(group_of.end(), static_cast<std::size_t>(rows), static_cast<std::int32_t>(g));

@@ -17,7 +17,7 @@ using OptInts = at::OptionalIntArrayRef;
 
 at::ScalarType dtype_of(const char* op, const WeightArgs& a, std::optional<at::ScalarType> dtype) {
   const at::ScalarType type = dtype.value_or(a.scales.scalar_type());
-  TORCH_CHECK_TYPE(is_float_type(type), op, ": dtype is ", type, ", float32, bfloat16 or float16 is wanted");
+  TORCH_CHECK_TYPE(is_float_type(type), op, ": dtype: expected float32, bfloat16 or float16, got ", type);
   return type;
 }
 
@@ -51,8 +51,8 @@ std::int64_t words_for(std::int64_t k, std::int64_t bits, OptInts bit_rows) {
 /// Allocates the words for values; throws if they are not a matrix.
 at::Tensor words_like(const char* op, const at::Tensor& values, std::int64_t bits, OptInts bit_rows) {
   check_float(op, "values", values);
-  TORCH_CHECK_VALUE(values.dim() == 2, op, ": values are ", values.sym_sizes(), ", [k, n] is wanted");
-  TORCH_CHECK_VALUE(bits >= 0 && bits <= 8, op, ": bits is ", bits, ", 1, 2, 3, 4, 5, 6 or 8 is wanted");
+  TORCH_CHECK_VALUE(values.dim() == 2, op, ": values: expected [k, n], got ", values.sym_sizes());
+  TORCH_CHECK_VALUE(bits >= 0 && bits <= 8, op, ": bits: expected 1, 2, 3, 4, 5, 6 or 8, got ", bits);
   return at::empty_symint({words_for(fixed_size(values, 0), bits, bit_rows), values.sym_size(1)},
                           values.options().dtype(at::kInt).requires_grad(false));
 }
@@ -83,10 +83,10 @@ at::Tensor pack_meta(const at::Tensor& values, const at::Tensor& scales, const O
 void check_state(const char* op, const char* name, const OptTensor& t, const at::Tensor& grad, bool takes_float) {
   if (!t.has_value()) return;
   const at::ScalarType type = t->scalar_type();
-  TORCH_CHECK_TYPE(type == at::kBFloat16 || (takes_float && type == at::kFloat), op, ": ", name, " is ", type,
-                   takes_float ? ", float32 or bfloat16 is wanted" : ", bfloat16 is wanted");
-  TORCH_CHECK_VALUE(t->sizes() == grad.sizes() && t->is_contiguous(), op, ": ", name, " is ", t->sizes(), ", ",
-                    grad.sizes(), " is wanted, dense");
+  TORCH_CHECK_TYPE(type == at::kBFloat16 || (takes_float && type == at::kFloat), op, ": ", name, ": expected ",
+                   takes_float ? "float32 or bfloat16" : "bfloat16", ", got ", type);
+  TORCH_CHECK_VALUE(t->sizes() == grad.sizes() && t->is_contiguous(), op, ": ", name, ": expected a dense tensor of ",
+                    grad.sizes(), ", got ", t->sizes(), " with strides ", t->strides());
 }
 
 void step_real(const at::Tensor& qweight, const at::Tensor& scales, const OptTensor& zeros, const at::Tensor& grad,
@@ -96,21 +96,21 @@ void step_real(const at::Tensor& qweight, const at::Tensor& scales, const OptTen
                bool correct_bias, bool moves_zeros, std::int64_t seed, std::int64_t stream) {
   const char* op = "diode_mix_weight_only_";
   check_float(op, "grad", grad);
-  TORCH_CHECK_VALUE(grad.dim() == 2 && grad.size(1) == qweight.size(-1), op, ": grad is ", grad.sizes(),
-                    ", qweight is ", qweight.sizes(), ", [k, n] is wanted");
+  TORCH_CHECK_VALUE(grad.dim() == 2 && grad.size(1) == qweight.size(-1), op,
+                    ": grad: expected [k, n] for a qweight of ", qweight.sizes(), ", got ", grad.sizes());
   TORCH_CHECK_VALUE(l.has_value() == s.has_value(), op, ": exp_avg_l and exp_avg_s belong together, one is missing");
   check_state(op, "exp_avg_l", l, grad, true);
   check_state(op, "exp_avg_s", s, grad, true);
   TORCH_CHECK_TYPE(!l.has_value() || l->scalar_type() == s->scalar_type(), op,
                    ": exp_avg_l and exp_avg_s are of two dtypes");
   check_state(op, "rest", rest, grad, false);
-  TORCH_CHECK_VALUE(step >= 1, op, ": step is ", step, ", 1 or more is wanted");
+  TORCH_CHECK_VALUE(step >= 1, op, ": step: expected 1 or more, got ", step);
   TORCH_CHECK_VALUE(qweight.is_contiguous(), op, ": qweight is not dense");
   TORCH_CHECK_VALUE(!zeros.has_value() || zeros->is_contiguous(), op, ": zeros are not dense");
   TORCH_CHECK_VALUE(!moves_zeros || !zeros.has_value() || zeros->scalar_type() == at::kInt ||
                         zeros->scalar_type() == scales.scalar_type(),
-                    op, ": zeros are ", zeros->scalar_type(), ", scales ", scales.scalar_type(),
-                    "; one dtype is wanted of zeros that move");
+                    op, ": zeros that move: expected ", scales.scalar_type(), ", as the scales are, got ",
+                    zeros->scalar_type());
   const CodedWeight w =
       coded_weight(op, {qweight, scales, zeros, bits, group_size, g_idx, q_perm, bit_rows}, grad.size(0));
   check_one_device(op, {qweight, grad, value_or_none(l), value_or_none(s), value_or_none(rest)});

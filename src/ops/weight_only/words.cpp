@@ -16,17 +16,17 @@ namespace {
 at::Tensor along(const at::Tensor& t, std::int64_t dim) { return dim == 0 ? t.unsqueeze(1) : t.unsqueeze(0); }
 
 void check(const char* op, const char* name, const at::Tensor& t, std::int64_t bits, std::int64_t dim) {
-  TORCH_CHECK_TYPE(t.scalar_type() == at::kInt, op, ": ", name, " are ", t.scalar_type(), ", int32 is wanted");
-  TORCH_CHECK_VALUE(t.dim() == 2, op, ": ", name, " are ", t.sym_sizes(), ", a matrix is wanted");
-  TORCH_CHECK_VALUE(bits >= 1 && bits <= 8, op, ": bits is ", bits, ", 1 ... 8 is wanted");
-  TORCH_CHECK_VALUE(dim == 0 || dim == 1, op, ": dim is ", dim, ", 0 or 1 is wanted");
+  TORCH_CHECK_TYPE(t.scalar_type() == at::kInt, op, ": ", name, ": expected int32, got ", t.scalar_type());
+  TORCH_CHECK_VALUE(t.dim() == 2, op, ": ", name, ": expected a matrix, got ", t.sym_sizes());
+  TORCH_CHECK_VALUE(bits >= 1 && bits <= 8, op, ": bits: expected 1 ... 8, got ", bits);
+  TORCH_CHECK_VALUE(dim == 0 || dim == 1, op, ": dim: expected 0 or 1, got ", dim);
 }
 
 at::Tensor unpack_words_any(const at::Tensor& words, std::int64_t bits, std::int64_t size, std::int64_t dim) {
   const char* op = "unpack_words";
   check(op, "words", words, bits, dim);
-  TORCH_CHECK_VALUE(size >= 0 && words.sym_size(dim) == (size * bits + 31) / 32, op, ": words are ", words.sym_sizes(),
-                    ", ", (size * bits + 31) / 32, " on axis ", dim, " are wanted for ", size, " codes");
+  TORCH_CHECK_VALUE(size >= 0 && words.sym_size(dim) == (size * bits + 31) / 32, op, ": words: expected ",
+                    (size * bits + 31) / 32, " on axis ", dim, " for ", size, " codes, got ", words.sym_sizes());
   return unpacked_words(words, bits, size, dim);
 }
 

@@ -54,8 +54,8 @@ void* panels_begin(const at::Tensor& panels, const at::Tensor& weight, PanelHead
 PanelHeader header_in(const char* op, const at::Tensor& panels) {
   TORCH_CHECK_TYPE(panels.scalar_type() == at::kByte && panels.dim() == 1 && panels.is_contiguous() &&
                        panels.numel() >= header_bytes,
-                   op, ": panels is ", panels.sizes(), " of ", panels.scalar_type(),
-                   ", a tensor made by a prepack operator is wanted");
+                   op, ": panels: expected a tensor made by a prepack operator, got ", panels.sizes(), " of ",
+                   panels.scalar_type());
   PanelHeader header;
   std::memcpy(&header, panels.const_data_ptr(), sizeof header);
   header.kernel[sizeof header.kernel - 1] = '\0';
@@ -73,8 +73,8 @@ void check_panels(const char* op, const at::Tensor& panels, const PanelHeader& h
 }
 
 void check_panel_size(const char* op, const at::Tensor& panels, std::size_t bytes) {
-  TORCH_CHECK_VALUE(panels.numel() == header_bytes + static_cast<std::int64_t>(bytes), op, ": panels have ",
-                    panels.numel(), " bytes, ", header_bytes + static_cast<std::int64_t>(bytes), " are wanted");
+  TORCH_CHECK_VALUE(panels.numel() == header_bytes + static_cast<std::int64_t>(bytes), op, ": panels: expected ",
+                    header_bytes + static_cast<std::int64_t>(bytes), " bytes, got ", panels.numel());
 }
 
 const void* panel_data(const at::Tensor& panels) {

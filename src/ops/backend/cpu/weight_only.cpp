@@ -35,8 +35,8 @@ class CpuWeightOnly final : public WeightOnly {
     if (w.offset == kernels::Offset::value) check_finite(op, "zeros", w.zeros);
     if (w.k == 0) return;
     const std::int64_t least = w.group_of.min().item<std::int32_t>(), most = w.group_of.max().item<std::int32_t>();
-    TORCH_CHECK_VALUE(least >= 0 && most < w.groups, op, ": g_idx holds ", least < 0 ? least : most, ", 0 ... ",
-                      w.groups - 1, " is wanted");
+    TORCH_CHECK_VALUE(least >= 0 && most < w.groups, op, ": g_idx: expected 0 ... ", w.groups - 1, ", got ",
+                      least < 0 ? least : most);
     if (w.input_of.defined())
       TORCH_CHECK_VALUE(std::get<0>(w.input_of.sort()).equal(at::arange(w.k, w.input_of.options())), op,
                         ": q_perm is not a permutation of the ", w.k, " rows");

@@ -38,8 +38,8 @@ void check_panels(const char* op, const at::Tensor& panels, at::Device device, s
                   std::int64_t row_bytes) {
   TORCH_CHECK_VALUE(panels.scalar_type() == at::kByte && panels.is_contiguous() && panels.device() == device &&
                         panels.dim() == 2 && panels.size(0) == rows && panels.size(1) == row_bytes,
-                    op, ": panels are ", panels.sizes(), " of ", panels.scalar_type(), " on ", panels.device(), ", [",
-                    rows, ", ", row_bytes, "] made by the prepack operator on ", device, " is wanted");
+                    op, ": panels: expected [", rows, ", ", row_bytes, "] made by the prepack operator on ", device,
+                    ", got ", panels.sizes(), " of ", panels.scalar_type(), " on ", panels.device());
   TORCH_CHECK_VALUE(reinterpret_cast<std::uintptr_t>(panels.const_data_ptr()) % 16 == 0, op,
                     ": panels are not aligned to 16 bytes");
 }

@@ -42,7 +42,7 @@ class CudaTuning final : public Tuning {
     const at::Device where = device.has_index()
                                  ? device
                                  : at::Device(c10::kCUDA, c10::impl::VirtualGuardImpl(c10::kCUDA).getDevice().index());
-    TORCH_CHECK_VALUE(shape.k <= table.max_k, op, ": k is ", shape.k, ", at most ", table.max_k, " is wanted");
+    TORCH_CHECK_VALUE(shape.k <= table.max_k, op, ": k: expected at most ", table.max_k, ", got ", shape.k);
     const c10::DeviceGuard guard(where);
     const kernels::cuda::Gpu& gpu = gpu_of(op, where.index());
     const kernels::cuda::Queue queue = cuda_queue(where);

@@ -132,8 +132,9 @@ at::Tensor empty_panels_of(const WeightOnlyPlan& plan, const at::Tensor& like) {
 /// The plan of panels that came with a weight.
 WeightOnlyPlan plan_of(const char* op, const at::Tensor& panels, const CodedWeight& w, bool int8_activations) {
   const auto refuse = [&] {
-    TORCH_CHECK_VALUE(false, op, ": panels are ", panels.sizes(), " of ", panels.scalar_type(), " on ", panels.device(),
-                      ", what weight_only_prepack made of this weight on ", w.words.device(), " is wanted");
+    TORCH_CHECK_VALUE(false, op, ": panels: expected what weight_only_prepack made of this weight on ",
+                      w.words.device(), ", got ", panels.sizes(), " of ", panels.scalar_type(), " on ",
+                      panels.device());
   };
   const std::int64_t before = panels.dim() - 3;
   if (panels.scalar_type() != at::kByte || !panels.is_contiguous() || panels.device() != w.words.device() ||
@@ -233,8 +234,8 @@ class CudaWeightOnly final : public WeightOnly {
     const at::Tensor groups = w.group_of.cpu();
     const std::int32_t* const group_of = groups.const_data_ptr<std::int32_t>();
     for (std::int64_t i = 0; i < w.k; ++i)
-      TORCH_CHECK_VALUE(group_of[i] >= 0 && group_of[i] < w.groups, op, ": g_idx holds ", group_of[i], ", 0 ... ",
-                        w.groups - 1, " is wanted");
+      TORCH_CHECK_VALUE(group_of[i] >= 0 && group_of[i] < w.groups, op, ": g_idx: expected 0 ... ", w.groups - 1,
+                        ", got ", group_of[i]);
     const kernels::Dtype scale = float_dtype(w.scales);
     const std::int64_t size = even_size(group_of, w.k, w.groups);
     const bool whole = size >= w.k || (size > 0 && size % kernels::cuda::chunk_slots == 0);
