@@ -15,8 +15,8 @@ namespace bie::layers {
 namespace {
 
 void check_floor(StepSizeGuard guard) {
-  TORCH_CHECK_VALUE(guard.floor >= 0 && guard.floor <= 1, "the step size's floor is ", guard.floor,
-                    ", a number in [0, 1] is wanted");
+  TORCH_CHECK_VALUE(guard.floor >= 0 && guard.floor <= 1, "the step size's floor: expected a number in [0, 1], got ",
+                    guard.floor);
 }
 
 }  // namespace
@@ -45,10 +45,10 @@ void ActivationQuantizer::set_guarded_scale(float value) {
 }
 
 void ActivationQuantizer::check_input(const at::Tensor& x) const {
-  TORCH_CHECK_VALUE(x.dim() >= 1, "x is 0-dimensional, at least one axis is wanted");
+  TORCH_CHECK_VALUE(x.dim() >= 1, "x: expected at least one axis, got a 0-dimensional tensor");
   const std::int64_t features = x.size(feature_axis_);
-  TORCH_CHECK_VALUE(features == bias_a.size(0), "x is ", x.sizes(), " with ", features, " features, the layer has ",
-                    bias_a.size(0));
+  TORCH_CHECK_VALUE(features == bias_a.size(0), "x: expected the layer's ", bias_a.size(0), " features, got ", features,
+                    ", an x of ", x.sizes());
 }
 
 void ActivationQuantizer::guard_scale() {

@@ -34,7 +34,7 @@ std::string binary_geometry(const BinaryConv2dOptions& o) {
 }
 
 void check_rank(const at::Tensor& x) {
-  TORCH_CHECK_VALUE(x.dim() == 4, "x is ", x.sizes(), ", [batch, channels, height, width] is wanted");
+  TORCH_CHECK_VALUE(x.dim() == 4, "x: expected [batch, channels, height, width], got ", x.sizes());
 }
 
 /// Throws unless the window fits somewhere.
@@ -62,8 +62,8 @@ BinaryConv2dImpl::BinaryConv2dImpl(const BinaryConv2dOptions& o)
                    .groups = o.groups},
                   o.symmetric),
       options_(o) {
-  TORCH_CHECK_VALUE(o.padding_value == -1 || o.padding_value == 0, "BinaryConv2d: padding_value is ", o.padding_value,
-                    ", -1 or 0 is wanted");
+  TORCH_CHECK_VALUE(o.padding_value == -1 || o.padding_value == 0,
+                    "BinaryConv2d: padding_value: expected -1 or 0, got ", o.padding_value);
 }
 
 at::Tensor BinaryConv2dImpl::prepack(const at::Tensor& packed) const {

@@ -25,9 +25,9 @@ void check_padding(const char* kind, const std::optional<std::int64_t>& row, std
 }
 
 void check_data(const char* kind, const at::Tensor& data, at::IntArrayRef shape) {
-  TORCH_CHECK_VALUE(data.sizes() == shape && at::isFloatingType(data.scalar_type()), kind, ": the weight is ",
-                    data.sizes(), " of ", ops::dtype_name(data.scalar_type()), ", ", shape,
-                    " of a floating-point dtype is wanted");
+  TORCH_CHECK_VALUE(data.sizes() == shape && at::isFloatingType(data.scalar_type()), kind, ": the weight: expected ",
+                    shape, " of a floating-point dtype, got ", data.sizes(), " of ",
+                    ops::dtype_name(data.scalar_type()));
 }
 
 }  // namespace
@@ -77,10 +77,10 @@ void BinaryEmbeddingImpl::pretty_print(std::ostream& stream) const {
 
 WeightOnlyEmbeddingImpl::WeightOnlyEmbeddingImpl(const WeightOnlyEmbeddingOptions& o)
     : PackedLayer(PackedWeight::Form::code_rows, {o.num_embeddings, o.embedding_dim}), options_(o) {
-  TORCH_CHECK_VALUE(o.bits >= 1 && o.bits <= 8 && o.bits != 7, "WeightOnlyEmbedding: bits is ", o.bits,
-                    ", 1, 2, 3, 4, 5, 6 or 8 is wanted");
-  TORCH_CHECK_VALUE(o.group_size == -1 || o.group_size > 0, "WeightOnlyEmbedding: group_size is ", o.group_size,
-                    ", -1 or a positive number is wanted");
+  TORCH_CHECK_VALUE(o.bits >= 1 && o.bits <= 8 && o.bits != 7,
+                    "WeightOnlyEmbedding: bits: expected 1, 2, 3, 4, 5, 6 or 8, got ", o.bits);
+  TORCH_CHECK_VALUE(o.group_size == -1 || o.group_size > 0,
+                    "WeightOnlyEmbedding: group_size: expected -1 or a positive number, got ", o.group_size);
   check_padding(kind(), o.padding_idx, o.num_embeddings);
   const std::int64_t dim = o.embedding_dim, size = o.group_size == -1 ? dim : std::min(o.group_size, dim);
   const std::int64_t groups = (dim + size - 1) / size;

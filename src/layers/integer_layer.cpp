@@ -71,8 +71,8 @@ void IntegerLayer::make_integer(const at::Tensor& codes, const at::Tensor& scale
 
 void IntegerLayer::set_weight_data(const at::Tensor& data) {
   TORCH_CHECK_VALUE(data.sizes() == at::IntArrayRef(traits_.weight_shape) && at::isFloatingType(data.scalar_type()),
-                    traits_.kind, ": the weight is ", data.sizes(), " of ", data.scalar_type(), ", ",
-                    at::IntArrayRef(traits_.weight_shape), " of a floating-point type is wanted");
+                    traits_.kind, ": the weight: expected ", at::IntArrayRef(traits_.weight_shape),
+                    " of a floating-point type, got ", data.sizes(), " of ", data.scalar_type());
   const OrdinaryTensors ordinary;
   at::Tensor value = data.detach().to(bias_a.options(), /*non_blocking=*/false, /*copy=*/true).contiguous();
   finite(value, std::string(traits_.kind) + ": the weight");
@@ -106,8 +106,8 @@ void IntegerLayer::set_quantized_weight_data(const at::Tensor& packed, const at:
   const std::vector<std::int64_t> sizes = ops::packed_weight_shape(traits_.weight_shape, traits_.bits);
   const at::IntArrayRef shape(sizes);
   const at::ScalarType type = traits_.bits == 1 ? at::kByte : at::kChar;
-  TORCH_CHECK_VALUE(packed.sizes() == shape && packed.scalar_type() == type, "qweight is ", packed.sizes(), " of ",
-                    packed.scalar_type(), ", ", shape, " of ", type, " is wanted");
+  TORCH_CHECK_VALUE(packed.sizes() == shape && packed.scalar_type() == type, "qweight: expected ", shape, " of ", type,
+                    ", got ", packed.sizes(), " of ", packed.scalar_type());
   TORCH_CHECK_VALUE(!weight_scale.defined() || weight_scale.numel() == 1, "the weight's scale is not one number");
   const OrdinaryTensors ordinary;
   set_weight({});

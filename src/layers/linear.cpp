@@ -24,7 +24,7 @@ void BinaryLinearImpl::set_gemm_kernel_id(std::int64_t id) {
 
 void BinaryLinearImpl::select_gemm_kernel(const at::Tensor& x) {
   const std::int64_t k = options_.in_features;
-  TORCH_CHECK_VALUE(x.dim() >= 1 && x.size(-1) == k, "x is ", x.sizes(), ", the layer has ", k, " features");
+  TORCH_CHECK_VALUE(x.dim() >= 1 && x.size(-1) == k, "x: expected the layer's ", k, " features, got ", x.sizes());
   set_gemm_kernel_id(ops::select_binary_kernel(x.numel() / k, options_.out_features, k, x.device()));
 }
 

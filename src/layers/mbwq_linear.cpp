@@ -19,10 +19,10 @@ namespace {
 std::int64_t words_of(const MBWQLinearOptions& o) { return (o.in_features * o.bits + 31) / 32; }
 
 std::int64_t groups_of(const MBWQLinearOptions& o) {
-  TORCH_CHECK_VALUE(o.bits == 0 || o.bits == 2 || o.bits == 4, "MBWQLinear: bits is ", o.bits,
-                    ", 2 or 4 is wanted, or 0 for rows of several widths");
-  TORCH_CHECK_VALUE(o.group_size == -1 || o.group_size > 0, "MBWQLinear: group_size is ", o.group_size,
-                    ", -1 or a positive number is wanted");
+  TORCH_CHECK_VALUE(o.bits == 0 || o.bits == 2 || o.bits == 4,
+                    "MBWQLinear: bits: expected 2 or 4, or 0 for rows of several widths, got ", o.bits);
+  TORCH_CHECK_VALUE(o.group_size == -1 || o.group_size > 0,
+                    "MBWQLinear: group_size: expected -1 or a positive number, got ", o.group_size);
   if (o.bits == 0) return 0;
   return o.group_size == -1 ? 1 : (o.in_features + o.group_size - 1) / o.group_size;
 }
@@ -76,7 +76,7 @@ QuantLayer::Take MBWQLinearImpl::check_state(StateDict& all, const std::string& 
     s->q_groups = entries.take("q_groups");
     const std::string name = entries.name("q_groups");
     std::tie(s->bit_rows, s->group_of) = ops::mixed_rows(s->q_groups, words, name);
-    TORCH_CHECK_VALUE(s->group_of.numel() == in, name, " makes ", s->group_of.numel(), " rows, ", in, " are wanted");
+    TORCH_CHECK_VALUE(s->group_of.numel() == in, name, ": expected ", in, " rows, got ", s->group_of.numel());
     groups = s->q_groups.numel() / 2;
   }
   s->q_perm = entries.take("q_perm");

@@ -21,7 +21,7 @@ const char* name_of(const Named<E> (&table)[N], E value) {
   return "unknown";
 }
 
-/// @throws c10::ValueError: `what` is 'text', this, that or that is wanted.
+/// @throws c10::ValueError: `what`: expected this, that or that, got 'text'.
 template <class E, std::size_t N>
 E value_of(const Named<E> (&table)[N], const char* what, const std::string& text) {
   std::string all;
@@ -29,7 +29,7 @@ E value_of(const Named<E> (&table)[N], const char* what, const std::string& text
     if (text == table[i].name) return table[i].value;
     all += (i == 0 ? "" : i + 1 == N ? " or " : ", ") + std::string(table[i].name);
   }
-  TORCH_CHECK_VALUE(false, what, " is '", text, "', ", all, " is wanted");
+  TORCH_CHECK_VALUE(false, what, ": expected ", all, ", got '", text, "'");
 }
 
 }  // namespace bie::layers

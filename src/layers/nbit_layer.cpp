@@ -38,8 +38,8 @@ void NbitLayer::renew_weight_scale() {
 
 void NbitLayer::set_codes(const at::Tensor& codes, const at::Tensor& scale) {
   TORCH_CHECK_VALUE(codes.sizes() == at::IntArrayRef(weight_shape()) && codes.scalar_type() == at::kChar,
-                    "the codes are ", codes.sizes(), " of ", codes.scalar_type(), ", ", at::IntArrayRef(weight_shape()),
-                    " of Char is wanted");
+                    "the codes: expected ", at::IntArrayRef(weight_shape()), " of Char, got ", codes.sizes(), " of ",
+                    codes.scalar_type());
   set_quantized_weight_data(std::get<0>(ops::pack_weight(codes.contiguous(), weight_bits(), scale)), scale);
 }
 

@@ -27,8 +27,7 @@ at::Tensor PackedWeight::anchor() {
 
 void PackedWeight::set_gradient(const at::Tensor& gradient) {
   TORCH_CHECK_VALUE(!gradient.defined() || gradient.sizes() == at::IntArrayRef(shape_),
-                    "the gradient of a packed weight is ", gradient.sizes(), ", ", at::IntArrayRef(shape_),
-                    " is wanted");
+                    "the gradient of a packed weight: expected ", at::IntArrayRef(shape_), ", got ", gradient.sizes());
   if (gradient.defined() || anchor_.defined()) anchor().mutable_grad() = gradient;
 }
 

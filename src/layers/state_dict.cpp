@@ -51,8 +51,8 @@ void load_state_dict(torch::nn::Module& module, const StateDict& entries) {
     const at::Tensor& source = found->second;
     const bool both_float = at::isFloatingType(source.scalar_type()) && at::isFloatingType(target.scalar_type());
     TORCH_CHECK_VALUE(source.sizes() == target.sizes() && (both_float || source.scalar_type() == target.scalar_type()),
-                      "the entry '", name, "' is ", source.sizes(), " of ", dtype(source), ", ", target.sizes(), " of ",
-                      dtype(target), " is wanted");
+                      "the entry '", name, "': expected ", target.sizes(), " of ", dtype(target), ", got ",
+                      source.sizes(), " of ", dtype(source));
     const at::Tensor value = both_float ? finite(source.to(target.scalar_type()), "the entry '" + name + "'") : source;
     TORCH_CHECK_VALUE(!name.ends_with("running_var") || value.ge(0).all().item<bool>(), "the entry '", name,
                       "' holds a negative variance");

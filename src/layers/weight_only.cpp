@@ -34,8 +34,8 @@ CodedLinear::CodedLinear(std::int64_t in, std::int64_t out, std::int64_t words, 
 }
 
 at::Tensor CodedLinear::forward(const at::Tensor& x) {
-  TORCH_CHECK_VALUE(x.dim() >= 1 && x.size(-1) == in_features(), "x is ", x.sizes(), ", the layer has ", in_features(),
-                    " features");
+  TORCH_CHECK_VALUE(x.dim() >= 1 && x.size(-1) == in_features(), "x: expected the layer's ", in_features(),
+                    " features, got ", x.sizes());
   check_weight();
   const ops::CodedWeightTensors& weight = coded();
   ops::WeightOnlyLinearOptions options;
@@ -69,10 +69,10 @@ WeightOnlyLinearImpl::WeightOnlyLinearImpl(const WeightOnlyLinearOptions& o)
     : CodedLinear(o.in_features, o.out_features, words(o.in_features, o.bits),
                   groups_of(o.in_features, o.group_size == 0 ? 1 : o.group_size), o.bias),
       options_(o) {
-  TORCH_CHECK_VALUE(o.bits >= 1 && o.bits <= 8 && o.bits != 7, "WeightOnlyLinear: bits is ", o.bits,
-                    ", 1, 2, 3, 4, 5, 6 or 8 is wanted");
-  TORCH_CHECK_VALUE(o.group_size == -1 || o.group_size > 0, "WeightOnlyLinear: group_size is ", o.group_size,
-                    ", -1 or a positive number is wanted");
+  TORCH_CHECK_VALUE(o.bits >= 1 && o.bits <= 8 && o.bits != 7,
+                    "WeightOnlyLinear: bits: expected 1, 2, 3, 4, 5, 6 or 8, got ", o.bits);
+  TORCH_CHECK_VALUE(o.group_size == -1 || o.group_size > 0,
+                    "WeightOnlyLinear: group_size: expected -1 or a positive number, got ", o.group_size);
   if (options_.group_size == -1) options_.group_size = o.in_features;
   const c10::InferenceMode off(false);
   g_idx = register_buffer("g_idx", at::arange(o.in_features, at::kInt).div(options_.group_size, "floor").to(at::kInt));
@@ -87,8 +87,8 @@ void WeightOnlyLinearImpl::set_packed_zeros(const at::Tensor& packed) {
 
 void WeightOnlyLinearImpl::set_weight_data(const at::Tensor& data) {
   TORCH_CHECK_VALUE(data.sizes() == at::IntArrayRef(weight_shape()) && at::isFloatingType(data.scalar_type()),
-                    "WeightOnlyLinear: the weight is ", data.sizes(), " of ", ops::dtype_name(data.scalar_type()), ", ",
-                    at::IntArrayRef(weight_shape()), " of a floating-point dtype is wanted");
+                    "WeightOnlyLinear: the weight: expected ", at::IntArrayRef(weight_shape()),
+                    " of a floating-point dtype, got ", data.sizes(), " of ", ops::dtype_name(data.scalar_type()));
   const OrdinaryTensors ordinary;
   const at::Tensor value = data.detach().to(scales.options());
   const auto [steps, offsets] = ops::weight_only_ranges(value, options_.bits, options_.group_size);

@@ -30,7 +30,7 @@ std::string architecture_names() {
 
 const Architecture& architecture_of(const ModelConfig& config) {
   const Architecture* const found = find_architecture(config.arch);
-  TORCH_CHECK_VALUE(found != nullptr, "the architecture is '", config.arch, "', ", architecture_names(), " is wanted");
+  TORCH_CHECK_VALUE(found != nullptr, "the architecture: expected ", architecture_names(), ", got '", config.arch, "'");
   return *found;
 }
 

@@ -77,7 +77,9 @@ T field(const Json& json, const char* name, const T& otherwise, bool optional) {
   TORCH_CHECK_VALUE(found != json.end(), "it has no ", name);
   T value{};
   const char* const wanted = take(*found, value);
-  TORCH_CHECK_VALUE(wanted == nullptr, name, " is ", formats::shown(*found), ", ", wanted, " is wanted");
+  const std::string got = formats::shown(*found);
+  const bool is_like = wanted != nullptr && std::string_view(wanted).starts_with(got);  // an array of other things
+  TORCH_CHECK_VALUE(wanted == nullptr, name, ": expected ", wanted, ", got ", is_like ? "another" : got);
   return value;
 }
 
@@ -114,7 +116,7 @@ ModelConfig config_of(const Json& json) {
   if (json.contains("fit")) {
     const std::string fit = field(json, "fit", std::string(), false);
     c.fit = formats::fit_of(fit);
-    TORCH_CHECK_VALUE(c.fit, "fit is ", formats::in_quotes(fit), ", crop, pad or stretch is wanted");
+    TORCH_CHECK_VALUE(c.fit, "fit: expected crop, pad or stretch, got ", formats::in_quotes(fit));
   }
   if (const auto table = json.find("table"); table != json.end()) {
     try {

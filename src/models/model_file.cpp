@@ -28,7 +28,7 @@ const ModelKind& kind_of(const std::string& description, const std::vector<Model
   TORCH_CHECK_VALUE(json.is_object(), "not a JSON object");
   const Json kind = json.value("kind", Json());
   if (kind.is_null()) return kinds.front();
-  TORCH_CHECK_VALUE(kind != "training", "this is a training checkpoint, a model is wanted");
+  TORCH_CHECK_VALUE(kind != "training", "expected a model, got a training checkpoint");
   for (const ModelKind& known : kinds)
     if (kind == known.name) return known;
   TORCH_CHECK_VALUE(false, "the kind of model is ", formats::shown(kind), ", which this build does not know");
@@ -84,7 +84,7 @@ std::shared_ptr<Model> load_model(const std::string& path, const std::vector<Mod
 std::shared_ptr<Classifier> load_classifier(const std::string& path) {
   const std::shared_ptr<Model> model = load_model(path);
   const auto classifier = std::dynamic_pointer_cast<Classifier>(model);
-  TORCH_CHECK_VALUE(classifier != nullptr, path, ": a model of kind '", model->kind(), "', a classifier is wanted");
+  TORCH_CHECK_VALUE(classifier != nullptr, path, ": expected a classifier, got a model of kind '", model->kind(), "'");
   return classifier;
 }
 

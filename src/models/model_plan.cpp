@@ -12,7 +12,7 @@ namespace bie::models {
 namespace {
 
 void check_width(const std::string& name, int bits) {
-  TORCH_CHECK_VALUE(bits == 32 || bits == 8 || bits == 4 || bits == 1, name, " is ", bits, ", 32, 8, 4 or 1 is wanted");
+  TORCH_CHECK_VALUE(bits == 32 || bits == 8 || bits == 4 || bits == 1, name, ": expected 32, 8, 4 or 1, got ", bits);
 }
 
 /// A size that is given must be one that the architecture has.
@@ -24,21 +24,21 @@ void check_size(const char* name, const ModelConfig& c, const std::optional<std:
     if (architecture->*own > 0) others += (others.empty() ? "" : ", ") + std::string(architecture->name);
   TORCH_CHECK_VALUE(architecture_of(c).*own > 0, name, " is ", *size, ", but ", c.arch, " has no ", name,
                     "; these have one: ", others);
-  TORCH_CHECK_VALUE(*size >= 1 && *size <= most, name, " is ", *size, ", 1 to ", most, " is wanted");
+  TORCH_CHECK_VALUE(*size >= 1 && *size <= most, name, ": expected 1 to ", most, ", got ", *size);
 }
 
 void check_sizes(const ModelConfig& c) {
   check_width("bits", c.bits);
   if (c.linear_bits != 0) check_width("linear_bits", c.linear_bits);
   for (const std::int64_t size : {c.classes, c.hidden})
-    TORCH_CHECK_VALUE(size > 0 && size <= 1 << 20, "a model size is ", size, ", 1 to 1048576 is wanted");
+    TORCH_CHECK_VALUE(size > 0 && size <= 1 << 20, "a model size: expected 1 to 1048576, got ", size);
   for (const std::int64_t size : {c.image[0], c.image[1]})
-    TORCH_CHECK_VALUE(size > 0 && size <= 1 << 12, "an image size is ", size, ", 1 to 4096 is wanted");
+    TORCH_CHECK_VALUE(size > 0 && size <= 1 << 12, "an image size: expected 1 to 4096, got ", size);
   // The third may be the features of a table, of which there can be more.
-  TORCH_CHECK_VALUE(c.image[2] > 0 && c.image[2] <= 1 << 16, "an image size is ", c.image[2], ", 1 to 65536 is wanted");
+  TORCH_CHECK_VALUE(c.image[2] > 0 && c.image[2] <= 1 << 16, "an image size: expected 1 to 65536, got ", c.image[2]);
   constexpr std::int64_t most_values = 1 << 26;
-  TORCH_CHECK_VALUE(c.image[0] * c.image[1] * c.image[2] <= most_values, "an image is ", at::IntArrayRef(c.image),
-                    ", at most ", most_values, " values are wanted");
+  TORCH_CHECK_VALUE(c.image[0] * c.image[1] * c.image[2] <= most_values, "an image: expected at most ", most_values,
+                    " values, got ", at::IntArrayRef(c.image));
   check_size("depth", c, c.depth, &Architecture::depth, 1000);
   check_size("width", c, c.width, &Architecture::width, 1 << 14);
 }

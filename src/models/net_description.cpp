@@ -142,6 +142,11 @@ class Parser : public nlohmann::json_sax<Json> {
     const std::string start = what_.empty() ? "" : line == 0 ? what_ + ": " : c10::str(what_, ": line ", line, ": ");
     C10_THROW_ERROR(ValueError, c10::str(start, place.empty() ? "" : place + " ", parts...));
   }
+  template <class Expected>
+  [[noreturn]] void fail_expected(std::int64_t line, const std::string& place, const Expected& expected,
+                                  const Json& got) const {
+    fail(line, place + ":", "expected ", expected, ", got ", formats::shown(got));
+  }
   [[noreturn]] void fail_list() { fail(line(), "layers", "is no array of 1 to ", most_layers, " layers"); }
 
   static std::string meant(const std::string& name, const std::vector<std::string>& known) {
@@ -170,15 +175,14 @@ class Parser : public nlohmann::json_sax<Json> {
   bool scalar(const Json& value) {
     switch (level_) {
       case Level::start: fail(0, "", "the text is no JSON object");
-      case Level::list: fail(line(), place(), "is ", value.type_name(), ", an object is wanted");
+      case Level::list: fail_expected(line(), place(), "an object", value);
       case Level::layer: fields_[key_] = {value, line()}; break;
       case Level::root:
         if (key_ == "layers") fail_list();
-        if (!formats::is_whole(value, 1, 1)) fail(line(), key_, "is ", formats::shown(value), ", 1 is wanted");
+        if (!formats::is_whole(value, 1, 1)) fail_expected(line(), key_, 1, value);
         has_version_ = true;
     }
-    if (value.is_structured())
-      fail(line(), place() + "." + key_, "is ", formats::shown(value), ", one value is wanted");
+    if (value.is_structured()) fail_expected(line(), place() + "." + key_, "one value", value);
     return true;
   }
 
@@ -191,7 +195,7 @@ class Parser : public nlohmann::json_sax<Json> {
     const auto [value, line] = found->second;
     fields_.erase(found);
     if (!formats::is_whole(value, least, most))
-      fail(line, place() + "." + key, "is ", formats::shown(value), ", ", least, " to ", most, " is wanted");
+      fail_expected(line, place() + "." + key, c10::str(least, " to ", most), value);
     return value.get<std::int64_t>();
   }
 
@@ -206,7 +210,7 @@ class Parser : public nlohmann::json_sax<Json> {
       if (value == entry.name) return entry.value;
       names += (names.empty() ? "" : ", ") + std::string(entry.name);
     }
-    fail(line, place() + "." + key, "is ", formats::shown(value), ", one of ", names, " is wanted");
+    fail_expected(line, place() + "." + key, "one of " + names, value);
   }
 
   /// The layer of the fields, each of which is taken out of them.
@@ -222,7 +226,7 @@ class Parser : public nlohmann::json_sax<Json> {
       const std::int64_t bits_line = bits == fields_.end() ? 0 : bits->second.line;
       layer.bits = static_cast<int>(number("bits", 0, 0, 32));
       if (layer.bits != 0 && layer.bits != 32 && layer.bits != 8 && layer.bits != 4 && layer.bits != 1)
-        fail(bits_line, place() + ".bits", "is ", layer.bits, ", 32, 8, 4 or 1 is wanted");
+        fail_expected(bits_line, place() + ".bits", "32, 8, 4 or 1", layer.bits);
       layer.activation = word("activation", activations, "prelu");
     }
     if (layer.type == LayerSpec::Type::conv) {

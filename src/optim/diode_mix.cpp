@@ -20,15 +20,14 @@ namespace {
 
 void check(const DiodeMixOptions& o) {
   const auto at_least_0 = [](const char* name, double value) {
-    TORCH_CHECK_VALUE(std::isfinite(value) && value >= 0, "DiodeMix: ", name, " is ", value,
-                      ", a number >= 0 is wanted");
+    TORCH_CHECK_VALUE(std::isfinite(value) && value >= 0, "DiodeMix: ", name, ": expected a number >= 0, got ", value);
   };
   at_least_0("lr", o.lr);
   at_least_0("eps", o.eps);
   at_least_0("weight_decay", o.weight_decay);
   at_least_0("renew_scale_every", static_cast<double>(o.renew_scale_every));
   for (const double beta : {o.beta1, o.beta2})
-    TORCH_CHECK_VALUE(beta >= 0 && beta < 1, "DiodeMix: a beta is ", beta, ", a number in [0, 1) is wanted");
+    TORCH_CHECK_VALUE(beta >= 0 && beta < 1, "DiodeMix: a beta: expected a number in [0, 1), got ", beta);
 }
 
 void check(const Param& param, const std::string& key) {
@@ -38,10 +37,10 @@ void check(const Param& param, const std::string& key) {
                     " is not a dense tensor on the CPU or on CUDA");
   const at::ScalarType type = t.scalar_type();
   const bool is_float = type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
-  TORCH_CHECK_VALUE(is_float || type == at::kChar, "DiodeMix: the parameter ", key, " is ", type,
-                    ", float32, bfloat16, float16 or int8 is wanted");
+  TORCH_CHECK_VALUE(is_float || type == at::kChar, "DiodeMix: the parameter ", key,
+                    ": expected float32, bfloat16, float16 or int8, got ", type);
   TORCH_CHECK_VALUE(is_float || param.bits == 1 || param.bits == 4 || param.bits == 8, "DiodeMix: the parameter ", key,
-                    " is int8 and says ", param.bits, " bits; 1, 4 or 8 are wanted (see optim::parameters)");
+                    ": expected int8 of 1, 4 or 8 bits (see optim::parameters), got int8 of ", param.bits);
   TORCH_CHECK_VALUE(
       is_float || param.bits == 1 ||
           (param.scale_w.defined() && param.scale_w.numel() == 1 && param.scale_w.scalar_type() == at::kFloat),
@@ -222,7 +221,7 @@ void DiodeMix::load_state(const std::map<std::string, at::Tensor>& state) {
     TORCH_CHECK_VALUE(found != left.end(), "DiodeMix: the state has no entry '", name, "'");
     const at::Tensor tensor = found->second;
     TORCH_CHECK_VALUE(tensor.sizes() == sizes && tensor.scalar_type() == dtype, "DiodeMix: the state's entry '", name,
-                      "' is ", tensor.sizes(), " of ", tensor.scalar_type(), ", ", sizes, " of ", dtype, " is wanted");
+                      "': expected ", sizes, " of ", dtype, ", got ", tensor.sizes(), " of ", tensor.scalar_type());
     left.erase(found);
     return tensor;
   };

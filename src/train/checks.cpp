@@ -49,22 +49,23 @@ void make_folder(const std::string& path) {
 }  // namespace
 
 void check_options(const models::Classifier& model, const TrainOptions& o) {
-  TORCH_CHECK_VALUE(o.epochs > 0 && o.batch.value_or(2) > 1, "epochs is ", o.epochs, " and batch ", o.batch.value_or(2),
-                    "; at least 1 and 2 are wanted");
-  TORCH_CHECK_VALUE(o.epochs <= most_epochs && o.batch.value_or(2) <= most_batch, "epochs is ", o.epochs, " and batch ",
-                    o.batch.value_or(2), "; at most ", most_epochs, " and ", most_batch, " are wanted");
+  TORCH_CHECK_VALUE(o.epochs > 0 && o.batch.value_or(2) > 1, "epochs and batch: expected at least 1 and 2, got ",
+                    o.epochs, " and ", o.batch.value_or(2));
+  TORCH_CHECK_VALUE(o.epochs <= most_epochs && o.batch.value_or(2) <= most_batch, "epochs and batch: expected at most ",
+                    most_epochs, " and ", most_batch, ", got ", o.epochs, " and ", o.batch.value_or(2));
   const auto positive = [](const char* name, const std::optional<double>& value) {
-    TORCH_CHECK_VALUE(!value || (std::isfinite(*value) && *value > 0), name, " is ", value.value_or(0),
-                      ", a positive number is wanted");
+    TORCH_CHECK_VALUE(!value || (std::isfinite(*value) && *value > 0), name, ": expected a positive number, got ",
+                      value.value_or(0));
   };
   positive("lr", o.lr);
   positive("integer_lr", o.integer_lr);
   positive("integer_memory", o.integer_memory);
-  TORCH_CHECK_VALUE(!o.weight_decay || (std::isfinite(*o.weight_decay) && *o.weight_decay >= 0), "weight_decay is ",
-                    o.weight_decay.value_or(0), ", a number >= 0 is wanted");
-  TORCH_CHECK_VALUE(o.checkpoint_every >= 0 && o.renew_scale_every >= 0, "checkpoint_every is ", o.checkpoint_every,
-                    " and renew_scale_every ", o.renew_scale_every, "; numbers >= 0 are wanted");
-  TORCH_CHECK_VALUE(o.patience >= 0, "patience is ", o.patience, ", a number of epochs is wanted");
+  TORCH_CHECK_VALUE(!o.weight_decay || (std::isfinite(*o.weight_decay) && *o.weight_decay >= 0),
+                    "weight_decay: expected a number >= 0, got ", o.weight_decay.value_or(0));
+  TORCH_CHECK_VALUE(o.checkpoint_every >= 0 && o.renew_scale_every >= 0,
+                    "checkpoint_every and renew_scale_every: expected numbers >= 0, got ", o.checkpoint_every, " and ",
+                    o.renew_scale_every);
+  TORCH_CHECK_VALUE(o.patience >= 0, "patience: expected a number of epochs, got ", o.patience);
   recipe_of(model.config(), o).schedule.factor(0, 1);  // refuses a bad warm-up
   check_use(model, o);
 }
@@ -79,8 +80,8 @@ void check_run(const models::Classifier& model, const data::Dataset& data, const
     TORCH_CHECK_VALUE(images.dim() == 4 && images.sizes().slice(1) == image, data.name, ": the ", part, " images are ",
                       images.sizes(), ", the model wants ", image, " each");
     const std::int64_t count = labels.dim() > 0 ? labels.size(0) : 0;
-    TORCH_CHECK_VALUE(images.size(0) >= least && count == images.size(0), data.name, ": ", images.size(0), " ", part,
-                      " images and ", count, " labels; as many of both, at least ", least, ", are wanted");
+    TORCH_CHECK_VALUE(images.size(0) >= least && count == images.size(0), data.name, ": expected as many ", part,
+                      " images as labels, at least ", least, ", got ", images.size(0), " and ", count);
   };
   TORCH_CHECK_VALUE(!data.table || !o.augment.any(), data.name, " is a table, augment is ", name(o.augment),
                     ": columns of numbers are no pixels to move");

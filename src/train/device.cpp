@@ -32,7 +32,7 @@ template <class... Parts>
 c10::Device device_of(const std::string& name) {
   if (name == "cpu") return c10::kCPU;
   const int index = gpu_index(name);
-  TORCH_CHECK_VALUE(index >= 0, "the device is '", name, "', cpu, cuda or cuda:N is wanted");
+  TORCH_CHECK_VALUE(index >= 0, "the device: expected cpu, cuda or cuda:N, got '", name, "'");
   const bool loaded = ::dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) != nullptr;
   const char* fault = loaded ? nullptr : ::dlerror();
   if (!loaded) miss(name, "torch's CUDA library cannot be loaded: ", fault != nullptr ? fault : "no reason given");

@@ -66,8 +66,8 @@ models::ModelConfig quantised_config(const models::ModelConfig& config, const Po
 
 void check(const models::Classifier& model, const at::Tensor& calibration, const PostTraining& o) {
   const models::ModelConfig& c = model.config();
-  TORCH_CHECK_VALUE(model.quant_layers().empty(), "the model is quantised already, a float one is wanted");
-  TORCH_CHECK_VALUE(o.bits == 8 || o.bits == 4, "bits is ", o.bits, ", 8 or 4 is wanted: 1 bit has to be trained");
+  TORCH_CHECK_VALUE(model.quant_layers().empty(), "expected a float model, got a quantised one");
+  TORCH_CHECK_VALUE(o.bits == 8 || o.bits == 4, "bits: expected 8 or 4, as 1 bit has to be trained, got ", o.bits);
   for (const auto& [name, bits] : o.bits_of)
     TORCH_CHECK_VALUE(bits != 1, "layer '", name, "' is to have 1 bit, which has to be trained");
   TORCH_CHECK_VALUE(c.norm || !o.fold, "the model has no BatchNorm to fold");

@@ -51,7 +51,8 @@ models::ModelConfig with_net_of(models::ModelConfig config, const models::ModelC
 
 std::vector<std::string> start_from(models::Classifier& model, models::Classifier& source,
                                     const at::Tensor& calibration) {
-  TORCH_CHECK_VALUE(source.quant_layers().empty(), "the model to start from is quantised, a float one is wanted");
+  TORCH_CHECK_VALUE(source.quant_layers().empty(),
+                    "the model to start from: expected a float one, got a quantised one");
   const std::vector<models::ProductLayer> to = model.products(), from = source.products();
   TORCH_CHECK_VALUE(to.size() == from.size(), "the model to start from has ", from.size(), " layers, the new one has ",
                     to.size());

@@ -97,18 +97,18 @@ def test_a_checkpoint_with_a_wrong_field(program, tmp_path, checkpoint, field, v
 @pytest.mark.parametrize(
     ("change", "parts"),
     [
-        ({"flavour": 5, "bits": 2**32 + 4}, ["bits is 4294967300, a whole number is wanted"]),
+        ({"flavour": 5, "bits": 2**32 + 4}, ["bits: expected a whole number, got 4294967300"]),
         ({"kind": 5}, ["the kind of model is 5, which this build does not know"]),
-        ({"format_version": 2**32 + 3}, ["format_version is 4294967299"]),
-        ({"image": [1, 8, 8, 8]}, ["image is an array, an array of 3 whole numbers is wanted"]),
-        ({"image": [1, 4096, 65536]}, ["an image is [1, 4096, 65536], at most 67108864 values"]),
-        ({"classes": 2**63}, ["classes is 9223372036854775808"]),
-        ({"norm": 1}, ["norm is 1, true or false is wanted"]),
-        ({"arch": 7}, ["arch is 7, a string is wanted"]),
-        ({"bits_of": [4]}, ["bits_of is an array"]),
-        ({"class_names": [1]}, ["class_names is an array, an array of strings"]),
+        ({"format_version": 2**32 + 3}, ["format_version: expected a whole number, got 4294967299"]),
+        ({"image": [1, 8, 8, 8]}, ["image: expected an array of 3 whole numbers, got another"]),
+        ({"image": [1, 4096, 65536]}, ["an image: expected at most 67108864 values, got [1, 4096, 65536]"]),
+        ({"classes": 2**63}, ["classes: expected a whole number, got 9223372036854775808"]),
+        ({"norm": 1}, ["norm: expected true or false, got 1"]),
+        ({"arch": 7}, ["arch: expected a string, got 7"]),
+        ({"bits_of": [4]}, ["bits_of: expected an object of whole numbers, got an array"]),
+        ({"class_names": [1]}, ["class_names: expected an array of strings, got another"]),
         ({"layers": 5}, ["layers is no array of 1 to 1000 layers"]),
-        ({"layers": [{"type": {"a": [[]]}}]}, ["layers[0].type is an object"]),
+        ({"layers": [{"type": {"a": [[]]}}]}, ["layers[0].type: expected one value, got an object"]),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
@@ -157,8 +157,10 @@ def test_net_descriptions_that_would_take_memory_and_time(program, frugal, tmp_p
     twice = '{"format_version": 1,\n"layers": [{"type": "linear", "out": 4,\n"out": 5}]}'
     texts = {
         NESTED: "the text is no JSON object",
-        '{"format_version": 1, "layers": ' + NESTED + "}": "layers[0] is array, an object is wanted",
-        '{"format_version": 1, "layers": [{"type": ' + NESTED + "}]}": "layers[0].type is an array",
+        '{"format_version": 1, "layers": ' + NESTED + "}": "layers[0]: expected an object, got an array",
+        '{"format_version": 1, "layers": [{"type": '
+        + NESTED
+        + "}]}": "layers[0].type: expected one value, got an array",
         '{"format_version": 1, "layers": [' + f"{layer},\n" * 100_000 + "]}": "layers is no array of 1 to 1000 layers",
         "{" + many + "}": "line 1: 0 is no entry of this",
         '{"format_version": 1, "layers": [{' + many + "}]}": "layers[0].0 is no entry of this",
@@ -169,7 +171,7 @@ def test_net_descriptions_that_would_take_memory_and_time(program, frugal, tmp_p
         twice: "line 3: layers[0].out appears twice",
         f'{{"format_version": 1, "layers": [{layer}]}}\0 and more': "holds a zero byte",
         f'{{"format_version": 1, "layers": [{layer}]}} and more': "this is no JSON",
-        '{"format_version": 1, "layers": [{"type": "linear", "out": 18446744073709551615}]}': "is 18446744073709551615",
+        '{"format_version": 1, "layers": [{"type": "linear", "out": 18446744073709551615}]}': "got 1844674407370955161",
     }
     for text, part in texts.items():
         path.write_text(text)

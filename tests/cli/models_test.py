@@ -193,7 +193,7 @@ def test_inspect_reads_checkpoints_and_other_files(program, tmp_path):
     assert tensor["shape"] == [360, 10]
     program.refused(program.run("inspect", newest, "--data", "digits"), "no model")
     for command in (["eval"], ["quantize"], ["bench"]):
-        program.refused(program.run(*command, newest), str(newest), "this is a training checkpoint, a model is wanted")
+        program.refused(program.run(*command, newest), str(newest), "expected a model, got a training checkpoint")
     program.refused(program.run("inspect", tmp_path), str(tmp_path))
 
 
@@ -313,7 +313,7 @@ def test_quantize_prints_a_table(program, digits):
 def test_quantize_refuses_what_it_cannot_do(program, tmp_path, digits, small_mnist):
     path, eight = digits(), digits("--bits", "8")
     for words, parts in [
-        ([path, "--bits", "1"], ["bits is 1", "trained"]),
+        ([path, "--bits", "1"], ["bits: expected 8 or 4, as 1 bit has to be trained, got 1"]),
         ([eight], ["quantised already"]),
         ([path, "--method", "guess"], ["'guess'", "mse or percentile"]),
         (

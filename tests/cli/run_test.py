@@ -202,7 +202,7 @@ def test_bits_of_single_layers(program, tmp_path):
     program.refused(program.run(*tiny, "--bits-of", "block9=8"), "'block9'", "block0, block1, head")
     program.refused(program.run(*tiny, "--bits-of", "block1"), "NAME=BITS")
     program.refused(program.run(*tiny, "--bits-of", "block1=3"), "block1=3", "32, 8, 4 or 1")
-    program.refused(program.run(*tiny, "--first", "3"), "'block0' is 3")
+    program.refused(program.run(*tiny, "--first", "3"), "'block0': expected 32, 8, 4 or 1, got 3")
 
 
 NET = """{
@@ -224,7 +224,7 @@ def test_a_net_of_ones_own(program, tmp_path):
     assert program.json("eval", path)["test_accuracy"] == document["test_accuracy"]
     assert [layer["bits"] for layer in program.json("inspect", path)["layers"]] == [32, 4, 32]
     net.write_text(NET.replace('"kernel": 3', '"kernel": 0'))
-    program.refused(program.run("train", "--net", net), str(net), "line 4: layers[0].kernel is 0")
+    program.refused(program.run("train", "--net", net), str(net), "line 4: layers[0].kernel: expected 1 to 64, got 0")
     net.write_text(NET.replace("]", ""))
     program.refused(program.run("train", "--net", net), str(net), "line 8: this is no JSON")
     net.write_text(NET)

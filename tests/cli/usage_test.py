@@ -130,30 +130,48 @@ REFUSED = {
     "unknown device of eval": (["eval", "m", "--device", "cuda:x"], ["'cuda:x'", "cpu, cuda or cuda:N"]),
     "unknown augmentation": (["train", "--augment", "blur", *TINY], ["'blur'", "none, crop-flip, rotate or colour"]),
     "linear bits of an mlp": (["train", "--linear-bits", "4", *TINY], ["linear_bits is 4", "mlp"]),
-    "unknown linear bits": (["train", "--arch", "resnet20", "--linear-bits", "3"], ["linear_bits is 3"]),
+    "unknown linear bits": (
+        ["train", "--arch", "resnet20", "--linear-bits", "3"],
+        ["linear_bits: expected 32, 8, 4 or 1, got 3"],
+    ),
     "a deep net without norm": (["train", "--arch", "resnet20", "--no-norm"], ["resnet20", "BatchNorm"]),
     "no cifar10": (["train", "--data", "cifar10:no/such/folder"], ["no/such/folder/test_batch.bin"]),
     "lenet on small images": (["train", "--arch", "lenet", "--epochs", "1"], ["8x8"]),
     "depth of lenet": (["train", "--arch", "lenet", "--depth", "2"], ["depth is 2", "lenet has no depth", "vgg-small"]),
-    "no width": (["train", "--arch", "vgg-small", "--width", "0"], ["width is 0, 1 to 16384 is wanted"]),
-    "depth beyond all bounds": (["train", "--arch", "resnet20", "--depth", "1001"], ["depth is 1001, 1 to 1000"]),
+    "no width": (["train", "--arch", "vgg-small", "--width", "0"], ["width: expected 1 to 16384, got 0"]),
+    "depth beyond all bounds": (
+        ["train", "--arch", "resnet20", "--depth", "1001"],
+        ["depth: expected 1 to 1000, got 1001"],
+    ),
     "hidden of a net without an inner linear": (
         ["train", "--arch", "resnet20", "--hidden", "16"],
         ["--hidden 16", "resnet20", "--linear-bits"],
     ),
     "hidden and width of an mlp": (["train", "--hidden", "16", "--width", "8"], ["--hidden 16", "--width 8", "mlp"]),
     "no hidden": (["train", "--hidden", "0"], ["0"]),
-    "no depth": (["train", "--depth", "0"], ["depth is 0"]),
-    "no epochs": (["train", "--hidden", "16", "--epochs", "0"], ["epochs is 0"]),
+    "no depth": (["train", "--depth", "0"], ["depth: expected 1 to 1000, got 0"]),
+    "no epochs": (
+        ["train", "--hidden", "16", "--epochs", "0"],
+        ["expected at least 1 and 2, got 0 and "],
+    ),
     "more epochs than can be counted": (
         ["train", "--hidden", "16", "--epochs", "9000000000000000000"],
-        ["epochs is 9000000000000000000"],
+        ["epochs and batch: expected at most ", "got 9000000000000000000 and "],
     ),
-    "layers and no epochs": (["train", "--layers", "--hidden", "16", "--epochs", "0"], ["epochs is 0"]),
-    "layers and a bad warm-up": (["train", "--layers", *TINY, "--warmup", "1"], ["warm-up is 1"]),
+    "layers and no epochs": (
+        ["train", "--layers", "--hidden", "16", "--epochs", "0"],
+        ["expected at least 1 and 2, got 0 and "],
+    ),
+    "layers and a bad warm-up": (
+        ["train", "--layers", *TINY, "--warmup", "1"],
+        ["warm-up: expected a share in [0, 1), got 1"],
+    ),
     "layers and resume from nowhere": (["train", "--layers", "--resume", *TINY], ["resume", "folder"]),
     **{
-        f"step floor {floor}": (["train", "--step-floor", floor, "--bits", "8", *TINY], [f"floor is {floor}", "[0, 1]"])
+        f"step floor {floor}": (
+            ["train", "--step-floor", floor, "--bits", "8", *TINY],
+            [f"floor: expected a number in [0, 1], got {floor}"],
+        )
         for floor in ("nan", "inf", "-0.1", "1e+30")
     },
     "freezing without binary weights": (
@@ -174,16 +192,22 @@ REFUSED = {
     ),
     "batch of one": (["train", *TINY, "--batch", "1"], ["batch 1"]),
     "lr not a number": (["train", *TINY, "--lr", "nan"], ["nan"]),
-    "negative lr": (["train", *TINY, "--integer-lr", "-1"], ["integer_lr is -1"]),
-    "negative weight decay": (["train", *TINY, "--weight-decay", "-1"], ["weight_decay is -1"]),
-    "no memory": (["train", *TINY, "--integer-memory", "0"], ["integer_memory is 0"]),
-    "warm-up over all steps": (["train", *TINY, "--warmup", "1"], ["warm-up is 1"]),
+    "negative lr": (["train", *TINY, "--integer-lr", "-1"], ["integer_lr: expected a positive number, got -1"]),
+    "negative weight decay": (
+        ["train", *TINY, "--weight-decay", "-1"],
+        ["weight_decay: expected a number >= 0, got -1"],
+    ),
+    "no memory": (["train", *TINY, "--integer-memory", "0"], ["integer_memory: expected a positive number, got 0"]),
+    "warm-up over all steps": (["train", *TINY, "--warmup", "1"], ["warm-up: expected a share in [0, 1), got 1"]),
     "unknown optimizer": (["train", "--optimizer", "lion", *TINY], ["'lion'", "diodemix, adam or sgd"]),
     "unknown schedule": (["train", "--schedule", "steps", *TINY], ["'steps'", "cosine"]),
     "unknown form of weights": (["train", "--weights", "int4", *TINY], ["'int4'", "usual, float or int8"]),
     "unknown compat": (["train", "--compat", "bie-9", *TINY], ["'bie-9'", "bie-0.2.6"]),
     "resume from nowhere": (["train", "--resume", *TINY], ["resume", "folder"]),
-    "negative checkpoint interval": (["train", "--checkpoint-every", "-1", *TINY], ["checkpoint_every is -1"]),
+    "negative checkpoint interval": (
+        ["train", "--checkpoint-every", "-1", *TINY],
+        ["checkpoint_every and renew_scale_every: expected numbers >= 0, got -1 and "],
+    ),
     "negative renewal": (["train", "--renew-scale-every", "-1", *TINY], ["renew_scale_every -1"]),
     "checkpoints in a file": (["train", "--checkpoints", "/dev/null", *TINY], ["/dev/null", "checkpoints"]),
     "checkpoints below a file": (["train", "--checkpoints", "/dev/null/x", *TINY], ["/dev/null/x", "checkpoints"]),
@@ -215,7 +239,7 @@ def test_a_net_that_no_memory_holds(program):
 
 def test_quiet_keeps_errors_alone(program):
     process = program.run("-q", "train", "--hidden", "16", "--epochs", "0")
-    program.refused(process, "epochs is 0")
+    program.refused(process, "expected at least 1 and 2, got 0 and ")
     assert len(process.stderr.splitlines()) == 1
 
 

@@ -128,7 +128,7 @@ TEST(ChannelScale, AnEntryThatDoesNotFitIsNamed) {
   };
   EXPECT_EQ(refused({}), "the entry 'channel_scale' is missing");
   EXPECT_EQ(refused(at::full({8}, 1.0)),
-            "the entry 'channel_scale' is [8] of float32, [7] of a floating-point dtype is wanted");
+            "the entry 'channel_scale': expected [7] of a floating-point dtype, got [8] of float32");
   EXPECT_NE(refused(at::full({7}, std::numeric_limits<double>::quiet_NaN())).find("'channel_scale'"),
             std::string::npos);
 }

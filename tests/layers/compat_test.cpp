@@ -104,7 +104,7 @@ TEST(Compat, ItsNames) {
   EXPECT_EQ(compat_of("none"), Compat::none);
   EXPECT_EQ(compat_of("bie-0.2.6"), Compat::bie_0_2_6);
   for (const std::string name : {"", "bie", "bie-0.2.7", "None"})
-    EXPECT_EQ(refusal([&] { compat_of(name); }), "compat is '" + name + "', none or bie-0.2.6 is wanted");
+    EXPECT_EQ(refusal([&] { compat_of(name); }), "compat: expected none or bie-0.2.6, got '" + name + "'");
 }
 
 TEST_P(EveryLayer, TheOutputBiasIsAdded) {

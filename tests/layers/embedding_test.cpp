@@ -137,8 +137,8 @@ TEST(WeightOnlyEmbedding, WhatDoesNotFitIsNamed) {
   const auto refused = [](const WeightOnlyEmbeddingOptions& o) {
     return refusal([&] { WeightOnlyEmbedding layer(o); });
   };
-  EXPECT_NE(refused({5, 16, 7}).find("bits is 7"), std::string::npos);
-  EXPECT_NE(refused({5, 16, 4, 0}).find("group_size is 0"), std::string::npos);
+  EXPECT_NE(refused({5, 16, 7}).find("bits: expected 1, 2, 3, 4, 5, 6 or 8, got 7"), std::string::npos);
+  EXPECT_NE(refused({5, 16, 4, 0}).find("group_size: expected -1 or a positive number, got 0"), std::string::npos);
   EXPECT_NE(refused({5, 16, 4, 8, -6}).find("padding_idx is -6"), std::string::npos);
   EXPECT_NE(refused({0, 16}).find("positive sizes"), std::string::npos);
   EXPECT_NE(refusal([&] { table->forward(at::full({2}, 5, at::kLong)); }), "");

@@ -257,7 +257,7 @@ TEST(StateDict, NothingIsChangedUnlessEverythingFits) {
   }
   StateDict bad = good;
   bad["steps"] = at::zeros({});
-  expect(bad, "'steps' is [] of float32, [] of int64 is wanted");
+  expect(bad, "'steps': expected [] of int64, got [] of float32");
   for (const double value : not_finite) {
     bad = good;
     bad["offset"] = at::full({3}, value, at::kDouble);

@@ -162,7 +162,7 @@ TEST(StepSizeGuard, AFloorThatIsNoShareIsRefused) {
     for (const auto& set : std::vector<std::function<void()>>{[&] { layer->set_step_size_guard({floor}); },
                                                               [&] { set_step_size_guard(module, {floor}); },
                                                               [&] { set_step_size_guard(empty, {floor}); }})
-      EXPECT_NE(refusal(set).find("a number in [0, 1] is wanted"), std::string::npos) << floor;
+      EXPECT_NE(refusal(set).find("expected a number in [0, 1], got"), std::string::npos) << floor;
     EXPECT_EQ(layer->step_size_guard().floor, StepSizeGuard{}.floor);
   }
   for (const float floor : {0.0f, 1.0f}) {

@@ -74,7 +74,10 @@ TEST(WeightFiles, ALayerHoldsTheRowsToTheBit) {
 
 TEST(WeightFiles, ABiasThatDoesNotFitIsRefused) {
   const formats::CodedRows w = random_rows(4, 7, 64, 32, 8);
-  EXPECT_NE(refusal([&] { weight_only_linear(w, at::ones({6})); }).find("'bias' is [6]"), std::string::npos);
+  EXPECT_NE(refusal([&] {
+              weight_only_linear(w, at::ones({6}));
+            }).find("'bias': expected [7] of a floating-point dtype, got [6]"),
+            std::string::npos);
   const at::Tensor nan = at::ones({7}) * std::numeric_limits<float>::quiet_NaN();
   EXPECT_NE(refusal([&] { weight_only_linear(w, nan); }).find("'bias'"), std::string::npos);
 }

@@ -145,16 +145,19 @@ TEST(WeightOnlyLinear, WhatDoesNotFitIsNamedAndChangesNothing) {
   }
   StateDict none;
   EXPECT_NE(refusal([&] { layer->check_state(none, ""); }).find("'qweight' is missing"), std::string::npos);
-  EXPECT_NE(refusal([&] { layer->forward(at::ones({2, 63})); }).find("the layer has 64 features"), std::string::npos);
+  EXPECT_NE(refusal([&] {
+              layer->forward(at::ones({2, 63}));
+            }).find("x: expected the layer's 64 features, got [2, 63]"),
+            std::string::npos);
   EXPECT_NE(refusal([&] { layer->set_weight_data(at::ones({64, 48})); }).find("[48, 64]"), std::string::npos);
   EXPECT_NE(refusal([&] { layer->set_weight_data(at::full({48, 64}, nan)); }).find("NaN"), std::string::npos);
   EXPECT_NE(refusal([] {
               WeightOnlyLinearImpl(WeightOnlyLinearOptions{8, 8, 7});
-            }).find("bits is 7"),
+            }).find("bits: expected 1, 2, 3, 4, 5, 6 or 8, got 7"),
             std::string::npos);
   EXPECT_NE(refusal([] {
               WeightOnlyLinearImpl(WeightOnlyLinearOptions{8, 8, 4, 0});
-            }).find("group_size is 0"),
+            }).find("group_size: expected -1 or a positive number, got 0"),
             std::string::npos);
   EXPECT_NE(refusal([] {
               WeightOnlyLinearImpl(WeightOnlyLinearOptions{0, 8});
@@ -283,7 +286,10 @@ TEST(MBWQLinear, WhatDoesNotFitIsNamedAndChangesNothing) {
     EXPECT_NE(sentence.find("'p." + name + "'"), std::string::npos) << name << ": " << sentence;
   }
   EXPECT_TRUE(layer->forward(x).equal(y));
-  EXPECT_NE(refusal([] { MBWQLinear(MBWQLinearOptions{8, 8, 8}); }).find("bits is 8"), std::string::npos);
+  EXPECT_NE(refusal([] {
+              MBWQLinear(MBWQLinearOptions{8, 8, 8});
+            }).find("bits: expected 2 or 4, or 0 for rows of several widths, got 8"),
+            std::string::npos);
   MBWQLinear mixed(MBWQLinearOptions{64, 8, 0});
   StateDict bad = given;
   bad["q_groups"] = at::tensor(std::vector<std::int16_t>{4, 0}, at::kShort);  // 64 rows, but two groups of scales
@@ -291,7 +297,7 @@ TEST(MBWQLinear, WhatDoesNotFitIsNamedAndChangesNothing) {
   EXPECT_NE(refusal([&] { mixed->check_state(bad, ""); }).find("'scales'"), std::string::npos);
   bad = given;
   bad["q_groups"] = at::tensor(std::vector<std::int16_t>{2, 0, 2, 4}, at::kShort);
-  EXPECT_NE(refusal([&] { mixed->check_state(bad, ""); }).find("makes 128 rows, 64 are wanted"), std::string::npos);
+  EXPECT_NE(refusal([&] { mixed->check_state(bad, ""); }).find(": expected 64 rows, got 128"), std::string::npos);
 }
 
 }  // namespace

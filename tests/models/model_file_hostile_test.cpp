@@ -63,7 +63,7 @@ TEST_F(Tampered, AWrongShapeIsNamed) {
     file_.tensors.at(name) = at::zeros({2, 3, 4}, good_.tensors.at(name).options());
     expect_refused("[2, 3, 4]");
     file_.tensors.at(name) = at::zeros({2, 3, 4}, good_.tensors.at(name).options());
-    expect_refused(right == "[]" ? "one floating-point number is wanted" : right);
+    expect_refused(right == "[]" ? "expected one floating-point number, got" : right);
   }
 }
 
@@ -111,20 +111,22 @@ TEST_F(Tampered, MetadataAreCheckedOneByOne) {
     with(key, nullptr);
     expect_refused(key);
     with(key, nlohmann::json::object());
-    expect_refused(std::string(key) + " is an object");
+    expect_refused(std::string(key) + ": expected ");
+    with(key, nlohmann::json::object());
+    expect_refused(", got an object");
   }
   with("image", {1, 7});
-  expect_refused("image is an array, an array of 3 whole numbers is wanted");
+  expect_refused("image: expected an array of 3 whole numbers, got another");
   with("image", {1, 7, 5, 1});
-  expect_refused("image is an array");
+  expect_refused("image: expected an array of 3 whole numbers, got another");
   with("bits", (std::int64_t{1} << 32) + 4);
-  expect_refused("bits is 4294967300, a whole number is wanted");
+  expect_refused("bits: expected a whole number, got 4294967300");
   with("format_version", (std::int64_t{1} << 32) + 3);
-  expect_refused("format_version is 4294967299");
+  expect_refused("format_version: expected a whole number, got 4294967299");
   with("norm", 1);
-  expect_refused("norm is 1, true or false is wanted");
+  expect_refused("norm: expected true or false, got 1");
   with("image", {1, 4096, 65536});
-  expect_refused("an image is [1, 4096, 65536], at most 67108864 values are wanted");
+  expect_refused("an image: expected at most 67108864 values, got [1, 4096, 65536]");
   with("format_version", 8);
   expect_refused("format version 8, this build reads up to 7");
   for (const char* key : {"bits_of", "normalise"}) {
@@ -154,11 +156,11 @@ TEST_F(Tampered, MetadataAreCheckedOneByOne) {
   with("weights", "some");
   expect_refused("'some'");
   with("hidden", 33.5);
-  expect_refused("hidden is 33.5, a whole number is wanted");
+  expect_refused("hidden: expected a whole number, got 33.5");
   with("image", {1, 7.5, 5});
-  expect_refused("image is an array, an array of 3 whole numbers is wanted");
+  expect_refused("image: expected an array of 3 whole numbers, got another");
   with("bits", 3);
-  expect_refused("bits is 3");
+  expect_refused("bits: expected 32, 8, 4 or 1, got 3");
   with("linear_bits", 4);
   expect_refused("linear_bits is 4");
   with("arch", "x");

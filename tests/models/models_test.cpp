@@ -338,7 +338,7 @@ TEST(Models, BitsOfSingleLayers) {
   EXPECT_FALSE(model->products()[3].norm);
   for (const auto& [name, bits, part] : std::vector<std::tuple<std::string, int, std::string>>{
            {"conv9", 8, "there is no layer 'conv9'; the layers are conv1, conv2, inner, head"},
-           {"conv2", 3, "the width of layer 'conv2' is 3"}}) {
+           {"conv2", 3, "the width of layer 'conv2': expected 32, 8, 4 or 1, got 3"}}) {
     config.bits_of = {{name, bits}};
     EXPECT_NE(refusal([&] { make_model(config); }).find(part), std::string::npos) << part;
   }
@@ -379,7 +379,7 @@ TEST(Models, FormsOfWeightsHaveNames) {
     EXPECT_EQ(weight_form_of(name(form)), form);
   EXPECT_STREQ(name(WeightForm::floating), "float");
   EXPECT_STREQ(name(WeightForm::integer), "int8");
-  EXPECT_EQ(refusal([] { weight_form_of("int4"); }), "the weights' form is 'int4', usual, float or int8 is wanted");
+  EXPECT_EQ(refusal([] { weight_form_of("int4"); }), "the weights' form: expected usual, float or int8, got 'int4'");
 }
 
 TEST(Models, WhatCannotBeBuiltIsRefused) {
@@ -388,13 +388,15 @@ TEST(Models, WhatCannotBeBuiltIsRefused) {
     EXPECT_NE(sentence.find(part), std::string::npos) << "wanted: " << part << "\ngot: " << sentence;
     EXPECT_EQ(sentence.find('\n'), std::string::npos) << sentence;
   };
-  for (const int bits : {3, 0, -1, 2, 16, 64}) expect(mlp(bits), "bits is " + std::to_string(bits));
+  for (const int bits : {3, 0, -1, 2, 16, 64})
+    expect(mlp(bits), "bits: expected 32, 8, 4 or 1, got " + std::to_string(bits));
   ModelConfig config = mlp(8);
   config.arch = "x";
   expect(config, "'x'");
   config.arch = "";
   expect(config, "''");
-  for (const int bits : {3, -1, 2, 16, 64}) expect(resnet(8, bits), "linear_bits is " + std::to_string(bits));
+  for (const int bits : {3, -1, 2, 16, 64})
+    expect(resnet(8, bits), "linear_bits: expected 32, 8, 4 or 1, got " + std::to_string(bits));
   config = mlp(8);
   config.linear_bits = 4;
   expect(config, "linear_bits is 4, but all layers of an mlp are linear");
@@ -424,7 +426,8 @@ TEST(Models, WhatCannotBeBuiltIsRefused) {
     for (std::optional<std::int64_t> ModelConfig::*member : {&ModelConfig::depth, &ModelConfig::width}) {
       config = vgg(4);
       config.*member = size;
-      expect(config, " is " + std::to_string(size) + ", 1 to ");
+      expect(config, ": expected 1 to ");
+      expect(config, ", got " + std::to_string(size));
     }
     for (std::size_t i = 0; i < 3; ++i) {
       config = mlp(4);

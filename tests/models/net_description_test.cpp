@@ -86,17 +86,18 @@ TEST_F(NetDescription, WhatIsWrongIsNamedWithItsLine) {
   expect("{}", "has no format_version");
   expect(R"({"format_version": 1})", "there are no layers");
   expect(R"({"format_version": 1, "layers": []})", "layers is no array of 1 to 1000 layers");
-  expect(R"({"format_version": 1, "layers": [7]})", "layers[0] is number, an object is wanted");
-  expect(changed("\"format_version\": 1", "\"format_version\": 2"), "line 2: format_version is 2, 1 is wanted");
+  expect(R"({"format_version": 1, "layers": [7]})", "layers[0]: expected an object, got 7");
+  expect(changed("\"format_version\": 1", "\"format_version\": 2"), "line 2: format_version: expected 1, got 2");
   expect(changed("\"conv\", \"out\": 5", "\"cone\", \"out\": 5"),
-         "line 6: layers[2].type is \"cone\", one of conv, linear, pool is wanted");
-  expect(changed("\"out\": 6", "\"out\": 0"), "line 4: layers[0].out is 0, 1 to 1048576 is wanted");
-  expect(changed("\"out\": 6", "\"out\": 6.5"), "line 4: layers[0].out is 6.5");
-  expect(changed("\"out\": 6", "\"out\": \"six\""), "line 4: layers[0].out is \"six\"");
+         "line 6: layers[2].type: expected one of conv, linear, pool, got \"cone\"");
+  expect(changed("\"out\": 6", "\"out\": 0"), "line 4: layers[0].out: expected 1 to 1048576, got 0");
+  expect(changed("\"out\": 6", "\"out\": 6.5"), "line 4: layers[0].out: expected 1 to 1048576, got 6.5");
+  expect(changed("\"out\": 6", "\"out\": \"six\""), "line 4: layers[0].out: expected 1 to 1048576, got \"six\"");
   expect(changed("\"out\": 33", "\"outs\": 33"), "line 7: layers[3].outs is no entry of this");
   expect(changed(", \"out\": 33", ""), "line 7: layers[3] has no out");
-  expect(changed("\"bits\": 8", "\"bits\": 5"), "line 6: layers[2].bits is 5, 32, 8, 4 or 1 is wanted");
-  expect(changed("\"relu\"", "\"tanh\""), "line 4: layers[0].activation is \"tanh\"");
+  expect(changed("\"bits\": 8", "\"bits\": 5"), "line 6: layers[2].bits: expected 32, 8, 4 or 1, got 5");
+  expect(changed("\"relu\"", "\"tanh\""),
+         "line 4: layers[0].activation: expected one of none, relu, prelu, got \"tanh\"");
   expect(changed("\"size\": 2", "\"size\": 2, \"bits\": 4"), "line 5: layers[1].bits is no entry of this");
   expect(changed("\"format_version\"", "\"name\": \"x\",\n\"format_version\""), "line 2: name is no entry of this");
 }
@@ -107,14 +108,14 @@ TEST_F(NetDescription, NothingIsReadTwiceOrPassedOver) {
          "line 3: format_version appears twice");
   expect(std::string(good) + "{}", "this is no JSON");
   expect(good + std::string("\0{}", 3), "holds a zero byte");
-  expect(changed("\"out\": 6", "\"out\": 4294967302"), "layers[0].out is 4294967302");
+  expect(changed("\"out\": 6", "\"out\": 4294967302"), "layers[0].out: expected 1 to 1048576, got 4294967302");
 }
 
 TEST_F(NetDescription, DepthAndWidthCostNothing) {
   const std::string deep = std::string(1 << 20, '[') + std::string(1 << 20, ']');
   expect(deep, "the text is no JSON object");
-  expect("{\"format_version\": 1, \"layers\": " + deep + "}", "layers[0] is array, an object is wanted");
-  expect(changed("\"out\": 6", "\"out\": " + deep), "line 4: layers[0].out is an array");
+  expect("{\"format_version\": 1, \"layers\": " + deep + "}", "layers[0]: expected an object, got an array");
+  expect(changed("\"out\": 6", "\"out\": " + deep), "line 4: layers[0].out: expected one value, got an array");
   std::string wide = "{\"format_version\": 1, \"layers\": [";
   for (int i = 0; i < 100000; ++i) wide += "{\"type\": \"linear\", \"out\": 1},\n";
   expect(wide + "]}", "layers is no array of 1 to 1000 layers");

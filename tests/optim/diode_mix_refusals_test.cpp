@@ -29,24 +29,24 @@ TEST(DiodeMix, OptionsOutOfRangeAreRefused) {
   for (const double bad : {-1e-9, -1.0, nan}) {
     DiodeMixOptions o;
     o.lr = bad;
-    expect(o, "lr is");
+    expect(o, "lr: expected a number >= 0, got");
     o = {};
     o.eps = bad;
-    expect(o, "eps is");
+    expect(o, "eps: expected a number >= 0, got");
     o = {};
     o.weight_decay = bad;
-    expect(o, "weight_decay is");
+    expect(o, "weight_decay: expected a number >= 0, got");
   }
   DiodeMixOptions renew;
   renew.renew_scale_every = -1;
-  expect(renew, "renew_scale_every is -1");
+  expect(renew, "renew_scale_every: expected a number >= 0, got -1");
   for (const double bad : {-0.1, 1.0, 1.5, nan}) {
     DiodeMixOptions o;
     o.beta1 = bad;
-    expect(o, "beta is");
+    expect(o, "a beta: expected a number in [0, 1), got");
     o = {};
     o.beta2 = bad;
-    expect(o, "beta is");
+    expect(o, "a beta: expected a number in [0, 1), got");
   }
 }
 
@@ -63,7 +63,9 @@ TEST(DiodeMix, IntegersSayWhatTheyHold) {
     EXPECT_NE(sentence.find(part), std::string::npos) << "wanted: " << part << "\ngot: " << sentence;
     EXPECT_NE(sentence.find("some.weight"), std::string::npos) << sentence;
   };
-  for (const int bits : {32, 16, 2, 0, -1}) expect({w, "some.weight", bits, scale}, "says " + std::to_string(bits));
+  for (const int bits : {32, 16, 2, 0, -1})
+    expect({w, "some.weight", bits, scale},
+           "expected int8 of 1, 4 or 8 bits (see optim::parameters), got int8 of " + std::to_string(bits));
   for (const int bits : {8, 4}) {
     expect({w, "some.weight", bits}, "scale_w");
     expect({w, "some.weight", bits, at::ones({2})}, "scale_w");

@@ -77,7 +77,7 @@ TEST(Schedule, ItsNames) {
   EXPECT_STREQ(name(ScheduleKind::linear), "linear");
   for (const std::string text : {"", "Cosine", "step"})
     EXPECT_EQ(refusal([&] { schedule_of(text); }),
-              "the schedule is '" + text + "', constant, cosine or linear is wanted");
+              "the schedule: expected constant, cosine or linear, got '" + text + "'");
 }
 
 }  // namespace

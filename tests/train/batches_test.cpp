@@ -121,8 +121,8 @@ TEST(Batches, AugmentationsHaveNames) {
   EXPECT_EQ(name(all), "crop-flip,rotate,colour");
   EXPECT_EQ(augmentations_of("colour,crop-flip"), (Augmentations{.crop_flip = true, .colour = true}));
   for (const char* wrong : {"", "flip", "Crop-flip", "rotate,", "none,rotate"})
-    bie::test::expect_sentence(bie::test::refusal([&] { augmentations_of(wrong); }), "the augmentation is '",
-                               "none, crop-flip, rotate or colour is wanted");
+    bie::test::expect_sentence(bie::test::refusal([&] { augmentations_of(wrong); }),
+                               "the augmentation: expected none, crop-flip, rotate or colour", ", got '");
   bie::test::expect_sentence(bie::test::refusal([&] { augmentations_of("rotate,rotate"); }), "'rotate' is given twice",
                              "");
 }

@@ -17,7 +17,8 @@ TEST(Device, TheCpuNeedsNoLibrary) { EXPECT_EQ(device_of("cpu"), c10::Device(c10
 TEST(Device, OtherNamesAreRefused) {
   for (const std::string name : {"", "CPU", "cpu:0", "gpu", "cuda:", "cuda:-1", "cuda:+1", "cuda: 1", "cuda:1x",
                                  "cuda0", "cuda:100", "cuda:99999999999999999999", "nonsense"})
-    expect_sentence(refusal([&] { device_of(name); }), "'" + name + "'", "cpu, cuda or cuda:N is wanted");
+    expect_sentence(refusal([&] { device_of(name); }), "'" + name + "'",
+                    "the device: expected cpu, cuda or cuda:N, got");
 }
 
 TEST(Device, AGpuThatIsNotThereIsRefused) {

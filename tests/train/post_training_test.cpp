@@ -215,13 +215,14 @@ TEST_F(PostTrainingTest, WhatCannotBeIsRefused) {
     const std::string sentence = refusal([&] { quantize(from, data_.train_images, o); });
     EXPECT_NE(sentence.find(part), std::string::npos) << sentence;
   };
-  for (const int bits : {1, 32, 3}) expect({.bits = bits}, "bits is " + std::to_string(bits), *model);
+  for (const int bits : {1, 32, 3})
+    expect({.bits = bits}, "bits: expected 8 or 4, as 1 bit has to be trained, got " + std::to_string(bits), *model);
   expect({.bits_of = {{"conv2", 1}}}, "'conv2' is to have 1 bit", *model);
   expect({.bits_of = {{"conv9", 8}}}, "there is no layer 'conv9'", *model);
   expect({.bits_of = {{"conv2", 32}, {"inner", 32}}}, "no layer is to be quantised", *model);
   const auto bare = lenet(false);
   expect({.fold = true}, "no BatchNorm", *bare);
-  expect({}, "is quantised already", *quantize(*model, data_.train_images, {}).model);
+  expect({}, "expected a float model, got a quantised one", *quantize(*model, data_.train_images, {}).model);
   EXPECT_NE(refusal([&] { quantize(*model, data_.train_images.slice(0, 0, 0), {}); }), "");
 }
 

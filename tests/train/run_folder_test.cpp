@@ -44,7 +44,7 @@ TEST(History, JsonAndBack) {
   EXPECT_TRUE(std::isnan(parse_history(old.dump())[1].train_score)) << "of a build that did not count";
   EXPECT_TRUE(parse_history("[]").empty());
   old[0]["step"] = 1e300;
-  EXPECT_NE(refusal([&] { parse_history(old.dump()); }).find("step is 1e+300, a whole number is wanted"),
+  EXPECT_NE(refusal([&] { parse_history(old.dump()); }).find("step: expected a whole number, got 1e+300"),
             std::string::npos);
   for (const char* bad : {"", "{}", "[1]", "[{\"epoch\": 1}]"})
     EXPECT_NE(refusal([&] { parse_history(bad); }), "") << bad;
@@ -114,7 +114,8 @@ TEST_F(RunEnd, PatienceEndsARun) {
   EXPECT_FALSE(out_of_patience({result.history.begin(), result.history.end() - 1}, 2));
   EXPECT_EQ(result.test_score, result.history.back().test_score);
   o.patience = -1;
-  EXPECT_NE(refusal([&] { fit(*small_model(8), data_, o); }).find("patience is -1"), std::string::npos);
+  EXPECT_NE(refusal([&] { fit(*small_model(8), data_, o); }).find("patience: expected a number of epochs, got -1"),
+            std::string::npos);
 }
 
 TEST_F(RunEnd, AnInterruptedRunIsKeptAndGoesOnToTheBit) {

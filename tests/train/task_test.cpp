@@ -90,8 +90,9 @@ TEST(Tasks, TheScoreOfAClassificationIsWhetherTheLargestLogitIsTheLabels) {
 TEST(Tasks, TargetsOfAnotherTaskAreRefused) {
   const data::Dataset numbers = curves(1), labels = separable();
   const auto model = model_of(net(8));
-  EXPECT_NE(refusal([&] { fit(*model, numbers, short_run(1)); }).find("int64 [n] is wanted"), std::string::npos);
-  EXPECT_NE(refusal([&] { Regression{labels}; }).find("float32 [n, k] is wanted"), std::string::npos);
+  EXPECT_NE(refusal([&] { fit(*model, numbers, short_run(1)); }).find("the labels: expected int64 [n], got"),
+            std::string::npos);
+  EXPECT_NE(refusal([&] { Regression{labels}; }).find("the targets: expected float32 [n, k], got"), std::string::npos);
   const Regression task(numbers);
   models::ModelConfig three = net(8);
   three.classes = 3;

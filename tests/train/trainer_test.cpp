@@ -281,25 +281,30 @@ TEST_F(Trainer, OptionsOutOfRangeAreRefused) {
     TrainOptions o = short_run(1);
     change(o);
     const auto model = small_model(1), untouched = small_model(1);
-    expect_sentence(refusal([&] { fit(*model, data_, o); }), part, "wanted");
+    expect_sentence(refusal([&] { fit(*model, data_, o); }), part, ", got ");
     EXPECT_TRUE(same(*model, *untouched)) << part;
   };
-  for (const std::int64_t epochs : {0, -1}) expect("epochs is ", [&](TrainOptions& o) { o.epochs = epochs; });
+  for (const std::int64_t epochs : {0, -1})
+    expect("epochs and batch: expected at least 1 and 2, got ", [&](TrainOptions& o) { o.epochs = epochs; });
   for (const std::int64_t epochs : {std::int64_t{10'000'001}, std::numeric_limits<std::int64_t>::max()})
-    expect("at most 10000000 and", [&](TrainOptions& o) { o.epochs = epochs; });
-  expect("batch " + std::to_string((1 << 30) + 1), [&](TrainOptions& o) { o.batch = (1 << 30) + 1; });
+    expect("epochs and batch: expected at most 10000000 and", [&](TrainOptions& o) { o.epochs = epochs; });
+  expect(" and " + std::to_string((1 << 30) + 1), [&](TrainOptions& o) { o.batch = (1 << 30) + 1; });
   for (const std::int64_t batch : {1, 0, -64})
-    expect("batch " + std::to_string(batch), [&](auto& o) { o.batch = batch; });
+    expect("epochs and batch: expected at least 1 and 2, got 1 and " + std::to_string(batch),
+           [&](auto& o) { o.batch = batch; });
   for (const double bad : {nan, infinity, 0.0, -1e-3}) {
-    expect("lr is ", [&](TrainOptions& o) { o.lr = bad; });
-    expect("integer_lr is ", [&](TrainOptions& o) { o.integer_lr = bad; });
-    expect("integer_memory is ", [&](TrainOptions& o) { o.integer_memory = bad; });
+    expect("lr: expected a positive number, got ", [&](TrainOptions& o) { o.lr = bad; });
+    expect("integer_lr: expected a positive number, got ", [&](TrainOptions& o) { o.integer_lr = bad; });
+    expect("integer_memory: expected a positive number, got ", [&](TrainOptions& o) { o.integer_memory = bad; });
   }
   for (const double bad : {nan, infinity, -1e-3})
-    expect("weight_decay is ", [&](TrainOptions& o) { o.weight_decay = bad; });
-  for (const double bad : {nan, infinity, -0.1, 1.0}) expect("warm-up is ", [&](TrainOptions& o) { o.warmup = bad; });
-  expect("checkpoint_every is -1", [](TrainOptions& o) { o.checkpoint_every = -1; });
-  expect("renew_scale_every -1", [](TrainOptions& o) { o.renew_scale_every = -1; });
+    expect("weight_decay: expected a number >= 0, got ", [&](TrainOptions& o) { o.weight_decay = bad; });
+  for (const double bad : {nan, infinity, -0.1, 1.0})
+    expect("warm-up: expected a share in [0, 1), got ", [&](TrainOptions& o) { o.warmup = bad; });
+  expect("checkpoint_every and renew_scale_every: expected numbers >= 0, got -1",
+         [](TrainOptions& o) { o.checkpoint_every = -1; });
+  expect("checkpoint_every and renew_scale_every: expected numbers >= 0, got 0 and -1",
+         [](TrainOptions& o) { o.renew_scale_every = -1; });
   const auto model = small_model(1);
   TrainOptions o = short_run(1);
   o.resume = true;

@@ -88,7 +88,7 @@ TEST_F(WarmStart, OtherShapesAndQuantisedModelsAreRefused) {
   expect_sentence(refusal([&] { start_from(*model_of(deep), *source_, data_.train_images); }),
                   "the model to start from has", "layers");
   expect_sentence(refusal([&] { start_from(*small_model(4), *small_model(8), data_.train_images); }),
-                  "the model to start from is quantised", "");
+                  "the model to start from: expected a float one, got a quantised one", "");
 }
 
 /// Every fourth training sample is for validation.

@@ -54,8 +54,10 @@ Augmentations augmentations_of(const std::string& text) {
     const std::string word = text.substr(begin, end - begin);
     const auto* found = std::begin(names);
     while (found != std::end(names) && word != found->first) ++found;
-    TORCH_CHECK_VALUE(found != std::end(names), "the augmentation is '", word,
-                      "', none, crop-flip, rotate or colour is wanted, or several with commas between");
+    TORCH_CHECK_VALUE(
+        found != std::end(names),
+        "the augmentation: expected none, crop-flip, rotate or colour, or several with commas between, got '", word,
+        "'");
     TORCH_CHECK_VALUE(!(chosen.*found->second), "the augmentation '", word, "' is given twice");
     chosen.*found->second = true;
     begin = end + 1;

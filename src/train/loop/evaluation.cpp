@@ -86,8 +86,9 @@ RegressionErrors regression_errors(const std::optional<formats::TableForm>& tabl
 }
 
 double latency(models::Classifier& model, const at::Tensor& images, std::int64_t batch, int repeats) {
-  TORCH_CHECK_VALUE(images.size(0) > 0 && batch > 0 && repeats > 0, "latency: ", images.size(0), " images, batch ",
-                    batch, ", ", repeats, " repeats; positive numbers are wanted");
+  TORCH_CHECK_VALUE(images.size(0) > 0 && batch > 0 && repeats > 0,
+                    "latency: images, batch and repeats: expected positive numbers, got ", images.size(0), ", ", batch,
+                    " and ", repeats);
   const at::NoGradGuard no_grad;
   model.eval();
   const at::Tensor rows = at::arange(batch).remainder_(images.size(0));

@@ -148,7 +148,7 @@ void Optimizers::load_state(const layers::StateDict& state) {
       const auto found = left.find(name);
       TORCH_CHECK_VALUE(found != left.end(), "the optimizer's state has no entry '", name, "'");
       TORCH_CHECK_VALUE(found->second.dim() == 0 || found->second.sizes() == param.tensor.sizes(), "the entry '", name,
-                        "' is ", found->second.sizes(), ", ", param.tensor.sizes(), " is wanted");
+                        "': expected ", param.tensor.sizes(), ", got ", found->second.sizes());
       tensor = found->second.to(found->second.options().device(param.tensor.device()), /*non_blocking=*/false,
                                 /*copy=*/true);
       left.erase(found);

@@ -70,7 +70,8 @@ class Recording {
 std::vector<OperatorTime> operator_times(models::Classifier& model, const at::Tensor& images, std::int64_t batch,
                                          int repeats) {
   TORCH_CHECK_VALUE(images.dim() > 0 && images.size(0) > 0 && batch > 0 && repeats > 0,
-                    "operator_times: images, a batch and repeats are wanted");
+                    "operator_times: expected images, a batch and repeats, got ", images.sizes(), ", ", batch, " and ",
+                    repeats);
   TORCH_CHECK_VALUE(model.parameters().front().is_cpu(),
                     "operator_times: the model is on a GPU, whose work the operators only start");
   const at::NoGradGuard no_grad;

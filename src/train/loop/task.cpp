@@ -24,8 +24,7 @@ std::vector<at::Tensor> parts_of(const data::Dataset& data) {
 void check_targets(const data::Dataset& data) {
   for (const at::Tensor& targets : parts_of(data)) {
     TORCH_CHECK_VALUE(targets.defined() && targets.dim() == 2 && targets.scalar_type() == at::kFloat, data.name,
-                      ": the targets are ", targets.sizes(), " of ", targets.scalar_type(),
-                      ", float32 [n, k] is wanted");
+                      ": the targets: expected float32 [n, k], got ", targets.sizes(), " of ", targets.scalar_type());
     layers::finite(targets, data.name + ": a target");
   }
 }
@@ -40,7 +39,7 @@ class Classification : public Task {
   void check(const data::Dataset& data, std::int64_t outputs) const override {
     for (const at::Tensor& labels : parts_of(data))
       TORCH_CHECK_VALUE(labels.defined() && labels.dim() == 1 && labels.scalar_type() == at::kLong, data.name,
-                        ": the labels are ", labels.sizes(), " of ", labels.scalar_type(), ", int64 [n] is wanted");
+                        ": the labels: expected int64 [n], got ", labels.sizes(), " of ", labels.scalar_type());
     TORCH_CHECK_VALUE(data.classes <= outputs, data.name, ": ", data.classes, " classes, the model has ", outputs);
   }
 

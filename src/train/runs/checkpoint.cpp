@@ -43,7 +43,7 @@ std::map<std::int64_t, fs::path, std::greater<>> checkpoints(const std::string& 
 double number_of(const nlohmann::json& object, const char* name, const std::string& path) {
   const auto found = object.find(name);
   if (found == object.end()) return 0;
-  TORCH_CHECK_VALUE(found->is_number(), path, ": ", name, " is ", formats::shown(*found), ", a number is wanted");
+  TORCH_CHECK_VALUE(found->is_number(), path, ": ", name, ": expected a number, got ", formats::shown(*found));
   return found->get<double>();
 }
 
@@ -51,7 +51,7 @@ EpochPart part_of(const nlohmann::json& part, const std::string& path) {
   if (part.is_null()) return {};
   const nlohmann::json steps = part.is_object() ? part.value("steps", nlohmann::json()) : nlohmann::json();
   TORCH_CHECK_VALUE(formats::is_whole(steps, 0, std::numeric_limits<std::int64_t>::max()), path,
-                    ": the part of an epoch has ", formats::shown(steps), " steps, a whole number is wanted");
+                    ": the steps of a part of an epoch: expected a whole number, got ", formats::shown(steps));
   return {steps.get<std::int64_t>(), number_of(part, "loss_sum", path), number_of(part, "score_sum", path),
           number_of(part, "seconds", path)};
 }

@@ -31,8 +31,8 @@ static void from_json(const nlohmann::json& json, Epoch& e) {
   const auto count = [&](const char* key, std::int64_t& value) {
     const nlohmann::json& number = json.at(key);
     TORCH_CHECK_VALUE(formats::is_whole(number, 0, std::numeric_limits<std::int64_t>::max()),
-                      "the history of a run cannot be read (", key, " is ", formats::shown(number),
-                      ", a whole number is wanted)");
+                      "the history of a run cannot be read (", key, ": expected a whole number, got ",
+                      formats::shown(number), ")");
     number.get_to(value);
   };
   const auto read_known = [&](const char* key, double& value) {
