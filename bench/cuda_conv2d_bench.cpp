@@ -80,7 +80,7 @@ int main(int argc, char** argv) {
                     &padding, &groups) < 7 ||
         groups <= 0 || in_c % groups != 0 || out_c % groups != 0 || batch <= 0 || in_c <= 0 || out_c <= 0 ||
         kernel <= 0 || stride <= 0 || padding < 0 || size + 2 * padding < kernel) {
-      std::fprintf(stderr, "%s: BATCH,IN_C,SIZE,OUT_C,KERNEL,STRIDE,PADDING[,GROUPS] is wanted\n", argv[i]);
+      std::fprintf(stderr, "expected BATCH,IN_C,SIZE,OUT_C,KERNEL,STRIDE,PADDING[,GROUPS], got %s\n", argv[i]);
       return 2;
     }
     shapes.push_back({batch, in_c, size, size, out_c, kernel, kernel, stride, stride, padding, padding, 1, 1, groups});

@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     long long m = 0, n = 0, k = 0;
     if (std::sscanf(argv[i], "%lld,%lld,%lld", &m, &n, &k) != 3 || m <= 0 || n <= 0 || k <= 0) {
-      std::fprintf(stderr, "%s: M,N,K of positive numbers is wanted\n", argv[i]);
+      std::fprintf(stderr, "expected M,N,K of positive numbers, got %s\n", argv[i]);
       return 2;
     }
     shapes.push_back({m, n, k});

@@ -89,7 +89,7 @@ def test_a_checkpoint_with_a_wrong_field(program, tmp_path, checkpoint, field, v
             assert process.returncode == 0
             continue
         assert process.returncode == 3, process
-        assert f"{path}: the metadata entry 'bie': {field} of a training checkpoint is" in process.stderr
+        assert f"{path}: the metadata entry 'bie': {field} of a training checkpoint: expected " in process.stderr
         if options:
             assert json.loads(process.stdout)["exit_code"] == 3
 

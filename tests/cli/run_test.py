@@ -313,7 +313,7 @@ def test_the_page_of_several_processes(program, tmp_path):
     ("file", "content", "parts"),
     [
         ("config.json", '{"command": "c", "sta', ["config.json", "is no JSON, or is cut off"]),
-        ("config.json", '{"command": "c", "started": "s", "data": 3}', ["an object is wanted for its entry 'data'"]),
+        ("config.json", '{"command": "c", "started": "s", "data": 3}', ["its entry 'data': expected an object, got 3"]),
         (
             "config.json",
             '{"command": "c", "started": "s", "data": {}, "model": {}, "recipe": {}, "program": {}}',
@@ -321,9 +321,9 @@ def test_the_page_of_several_processes(program, tmp_path):
         ),
         ("log.jsonl", "{}\n{", ["log.jsonl", "no JSON"]),
         ("log.jsonl", "{}\n", ["the history of a run cannot be read"]),
-        ("ranks.json", "[]", ["ranks.json", "a list is wanted for its entry 'ranks'"]),
-        ("ranks.json", '{"ranks": [{"rank": -1}]}', ["a whole number is wanted for its entry 'rank'"]),
-        ("ranks.json", '{"ranks": [3]}', ["a whole number is wanted for its entry 'rank'"]),
+        ("ranks.json", "[]", ["ranks.json", "its entry 'ranks': expected a list, got none"]),
+        ("ranks.json", '{"ranks": [{"rank": -1}]}', ["its entry 'rank': expected a whole number, got"]),
+        ("ranks.json", '{"ranks": [3]}', ["its entry 'rank': expected a whole number, got"]),
         ("model.safetensors", "", ["model.safetensors"]),
     ],
 )

@@ -61,7 +61,9 @@ def test_only_finished_runs_are_compared(program, tmp_path, finished):
     (finished[0] / "results.json").unlink()
     program.refused(program.run("compare", *finished), str(finished[0]), "holds no finished run")
     (finished[1] / "results.json").write_text('{"metric": "accuracy", "test_score": "high"}')
-    program.refused(program.run("compare", finished[1]), "results.json", "a number is wanted", "test_score")
+    program.refused(
+        program.run("compare", finished[1]), "results.json", "its entry 'test_score': expected a number, got \"high\""
+    )
     assert program.run("report", finished[0]).returncode == 0
     assert program.json("compare", finished[0])["runs"][0]["epochs"] == 3
     program.refused(program.run("compare", tmp_path / "nothing"), "nothing", "No such file")
@@ -96,9 +98,9 @@ def test_a_sweep_trains_every_point_once(program, tmp_path):
 @pytest.mark.parametrize(
     ("grid", "sentence"),
     [
-        (["bits"], "OPTION=VALUE,VALUE,... is wanted"),
-        (["bits=8,"], "OPTION=VALUE,VALUE,... is wanted"),
-        (["=8"], "OPTION=VALUE,VALUE,... is wanted"),
+        (["bits"], "expected OPTION=VALUE,VALUE,..."),
+        (["bits=8,"], "expected OPTION=VALUE,VALUE,..."),
+        (["=8"], "expected OPTION=VALUE,VALUE,..."),
         (["run=a,b"], "a folder of its own"),
         (["bits=8", "bits=4"], "is in the grid already"),
         (["seed=" + ",".join(map(str, range(17))), "lr=" + ",".join(f"0.{i}" for i in range(1, 17))], "more than 256"),
@@ -122,7 +124,7 @@ def test_a_sweep_names_the_run_that_failed(program, tmp_path):
 @pytest.mark.parametrize(
     ("axis", "sentence", "code"),
     [
-        ("bits=8,3", "bits is 3", 3),
+        ("bits=8,3", "bits: expected 32, 8, 4 or 1, got 3", 3),
         ("lr=0.01,-1", "lr", 3),
         ("nothing=1,2", "--nothing", 2),
         ("net=absent.json,x", "absent", 3),
@@ -164,7 +166,7 @@ def test_the_page_of_a_sweep_is_left_out_of_a_comparison(program, tmp_path, fini
     page.write_text("<html>")
     done = program.run("compare", *finished, page)
     assert done.returncode == 0 and f"{page} is no folder and is left out" in done.stderr
-    program.refused(program.run("compare", page), "the folder of a run is wanted")
+    program.refused(program.run("compare", page), "expected the folder of a run, got a file")
 
 
 def test_repeated_options_are_compared_whole(program, tmp_path):
@@ -203,7 +205,9 @@ def test_training_starts_from_float_weights(program, tmp_path):
     assert (model["hidden"], model["depth"], model["bits"]) == (48, 2, 4)
     for option in (["--hidden", "9"], ["--arch", "lenet"], ["--no-norm"]):
         assert program.run("train", "--from", source, *option).returncode == 2
-    program.refused(program.run("train", "--from", path), "the model is quantised, a float one is wanted")
+    program.refused(
+        program.run("train", "--from", path), "expected a float model (bie train --bits 32), got a quantised one"
+    )
     program.refused(program.run("train", "--from", source, "-o", source), "the model that training starts from")
 
 

@@ -49,7 +49,7 @@ TABLES = {
     "quotes alone": ('"' * 9 + "\n", "line 1 has a quote that does not end"),
     "separators alone": (",,,\n,,,\n", "expected a label, got"),
     "a text among numbers": (PLAIN + "1,many,a\n", 'line 22, column 2: expected a number, got "many"'),
-    "an infinite number": (PLAIN + "1,inf,a\n", 'line 22, column 2: expected a number, got "inf"'),
+    "an infinite number": (PLAIN + "1,inf,a\n", 'line 22, column 2: expected a value, got "inf"'),
     "a number too large": (PLAIN + "1e400,2,a\n", 'line 22, column 1: expected a number, got "1e400"'),
     "a hexadecimal number": (PLAIN + "0x10,2,a\n", 'line 22, column 1: expected a number, got "0x10"'),
     "a row without label": (PLAIN + "1,2,\n", 'line 22, column 3: expected a label, got ""'),

@@ -380,7 +380,7 @@ def test_the_default_data_are_no_table(program, tmp_path, flowers):
     path = tmp_path / "model"
     assert program.run("train", "--data", f"csv:{flowers}", *TINY, "-o", path).returncode == 0
     for command in (["eval", path], ["quantize", path, "--bits", "4", "-o", tmp_path / "small"]):
-        program.refused(program.run(*command), "digits: is no table", "is a model of tables: csv:FILE is wanted")
+        program.refused(program.run(*command), "digits: expected csv:FILE, as ", "is a model of tables, got no table")
 
 
 def test_a_part_of_a_runs_command_resumes_nothing(program, tmp_path, flowers):

@@ -190,7 +190,7 @@ REFUSED = {
         ["train", "--compat", "bie-0.2.6", "--gradients", "exact", *TINY],
         ["--gradients exact", "--compat bie-0.2.6"],
     ),
-    "batch of one": (["train", *TINY, "--batch", "1"], ["batch 1"]),
+    "batch of one": (["train", *TINY, "--batch", "1"], ["epochs and batch: expected at least 1 and 2, got 1 and 1"]),
     "lr not a number": (["train", *TINY, "--lr", "nan"], ["nan"]),
     "negative lr": (["train", *TINY, "--integer-lr", "-1"], ["integer_lr: expected a positive number, got -1"]),
     "negative weight decay": (
@@ -208,7 +208,10 @@ REFUSED = {
         ["train", "--checkpoint-every", "-1", *TINY],
         ["checkpoint_every and renew_scale_every: expected numbers >= 0, got -1 and "],
     ),
-    "negative renewal": (["train", "--renew-scale-every", "-1", *TINY], ["renew_scale_every -1"]),
+    "negative renewal": (
+        ["train", "--renew-scale-every", "-1", *TINY],
+        ["checkpoint_every and renew_scale_every: expected numbers >= 0, got 0 and -1"],
+    ),
     "checkpoints in a file": (["train", "--checkpoints", "/dev/null", *TINY], ["/dev/null", "checkpoints"]),
     "checkpoints below a file": (["train", "--checkpoints", "/dev/null/x", *TINY], ["/dev/null/x", "checkpoints"]),
 }
@@ -402,7 +405,7 @@ def test_tune_refuses_what_it_cannot_time(program, no_gpu):
 
 
 def test_tune_says_that_it_could_not_write(program, no_gpu, tmp_path):
-    (tmp_path / "cache").write_text("a file, where a folder is wanted")
+    (tmp_path / "cache").write_text("a file, where a folder belongs")
     done = program.run("tune", "--gemm", "8,1,64,64", env={"BIE_CACHE_DIR": str(tmp_path / "cache")})
     assert re.search(r"gemm_tuning\.tsv cannot be written \(.*\): tuned kernels are known to this process", done.stderr)
 

@@ -27,7 +27,7 @@ std::vector<std::string> folders_of(const std::vector<std::string>& paths) {
     else
       folders.push_back(path);
   }
-  TORCH_CHECK_VALUE(!folders.empty(), paths.front(), " is a file, the folder of a run is wanted");
+  TORCH_CHECK_VALUE(!folders.empty(), paths.front(), ": expected the folder of a run, got a file");
   return folders;
 }
 

@@ -48,8 +48,8 @@ bool is_training_checkpoint(const Metadata& metadata) {
 Json checkpoint_json(const std::string& path, const Metadata& metadata) {
   const Metadata step = metadata.value("step", Metadata()), run = metadata.value("run", Metadata());
   const auto wanted = [&](bool good, const char* name, const Metadata& value, const char* what) {
-    TORCH_CHECK_VALUE(good, path, ": the metadata entry 'bie': ", name, " of a training checkpoint is ",
-                      formats::shown(value), ", ", what, " is wanted");
+    TORCH_CHECK_VALUE(good, path, ": the metadata entry 'bie': ", name, " of a training checkpoint: expected ", what,
+                      ", got ", formats::shown(value));
   };
   wanted(formats::is_whole(step, 0, std::numeric_limits<std::int64_t>::max()), "step", step,
          "a whole number from 0 on");

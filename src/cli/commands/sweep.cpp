@@ -62,7 +62,7 @@ Axis axis_of(const std::string& text) {
   const auto empty = [](const std::string& value) { return value.empty(); };
   if (axis.option.empty() || axis.values.empty() || std::any_of(axis.values.begin(), axis.values.end(), empty) ||
       text.back() == ',')
-    throw CLI::ValidationError("--grid " + text, "OPTION=VALUE,VALUE,... is wanted, such as bits=1,4,8");
+    throw CLI::ValidationError("--grid", "expected OPTION=VALUE,VALUE,..., such as bits=1,4,8, got " + text);
   std::vector<std::string> sorted = axis.values;
   std::sort(sorted.begin(), sorted.end());
   if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())

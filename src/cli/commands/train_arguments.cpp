@@ -177,7 +177,7 @@ int bits_in(const std::string& word, std::size_t equals) {
   const std::string digits = word.substr(equals + 1);
   for (const int bits : {32, 8, 4, 1})
     if (digits == std::to_string(bits)) return bits;
-  TORCH_CHECK_VALUE(false, "--bits-of ", word, ": 32, 8, 4 or 1 bits are wanted");
+  TORCH_CHECK_VALUE(false, "--bits-of ", word, ": expected 32, 8, 4 or 1 bits, got ", digits);
 }
 
 [[noreturn]] void useless(const std::string& option, const std::string& why) {
@@ -191,7 +191,7 @@ void resolve_sizes(models::ModelConfig& c, const std::optional<std::int64_t>& hi
   TORCH_CHECK_VALUE(!hidden || architecture.inner != models::InnerLinear::where_given || c.linear_bits != 0,
                     "--hidden ", *hidden, ": ", c.arch, " has an inner linear only where --linear-bits gives it one");
   TORCH_CHECK_VALUE(!hidden || !c.width || !architecture.all_linear, "--hidden ", *hidden, " and --width ", *c.width,
-                    ": they are the same size of an ", c.arch, ", one of them is wanted");
+                    ": expected one of them, as they are the same size of an ", c.arch, ", got both");
   if (hidden) c.hidden = *hidden;
   if (architecture.all_linear && c.width) c.hidden = *std::exchange(c.width, std::nullopt);
 }
@@ -221,7 +221,7 @@ void start_with(TrainArguments& a) {
   a.source = models::load_classifier(a.from);
   const models::ModelConfig& source = a.source->config();
   TORCH_CHECK_VALUE(a.source->quant_layers().empty(), "--from ", a.from,
-                    ": the model is quantised, a float one is wanted (bie train --bits 32)");
+                    ": expected a float model (bie train --bits 32), got a quantised one");
   a.config = train::with_net_of(a.config, source);
   a.words.sized = true;
   formats::SplitRule& split = a.table.table.split;
@@ -262,14 +262,14 @@ void set_layer_bits(models::ModelConfig& config, const std::vector<std::string>&
   if (config.quantise_first) said[names.front()] = "--quantise-first";
   const auto set = [&](const std::string& name, int bits, const std::string& option) {
     const auto [found, fresh] = said.emplace(name, option);
-    if (!fresh) useless(option, found->second + " speaks of layer " + name + " too, one is wanted");
+    if (!fresh) useless(option, "expected one option for layer " + name + ", got " + found->second + " too");
     config.bits_of[name] = bits;
   };
   if (first) set(names.front(), *first, "--first " + std::to_string(*first));
   if (last) set(names.back(), *last, "--last " + std::to_string(*last));
   for (const std::string& word : bits_of) {
     const std::size_t equals = word.rfind('=');
-    TORCH_CHECK_VALUE(equals != std::string::npos && equals > 0, "--bits-of ", word, ": NAME=BITS is wanted");
+    TORCH_CHECK_VALUE(equals != std::string::npos && equals > 0, "--bits-of: expected NAME=BITS, got ", word);
     set(word.substr(0, equals), bits_in(word, equals), "--bits-of " + word);
   }
 }

@@ -29,7 +29,7 @@ Gemm gemm_of(const std::string& text) {
   int used = 0;
   TORCH_CHECK_VALUE(std::sscanf(text.c_str(), "%lld,%lld,%lld,%lld%n", &bits, &m, &n, &k, &used) == 4 &&
                         static_cast<std::size_t>(used) == text.size(),
-                    "--gemm ", text, ": BITS,M,N,K is wanted, such as 8,64,4096,4096");
+                    "--gemm: expected BITS,M,N,K, such as 8,64,4096,4096, got ", text);
   return {bits, m, n, k};
 }
 
@@ -81,7 +81,7 @@ void add_tune(CLI::App& app, const Global& global) {
     for (const std::string& text : arguments->gemms) gemms.push_back(gemm_of(text));
     if (!arguments->model.empty())
       for (const Gemm& gemm : gemms_of(arguments->model, arguments->batch)) gemms.push_back(gemm);
-    TORCH_CHECK_VALUE(!gemms.empty(), "nothing to tune: --gemm or a --model with quantised linear layers is wanted");
+    TORCH_CHECK_VALUE(!gemms.empty(), "expected --gemm or a --model with quantised linear layers, got nothing to tune");
     const at::Device device = train::device_of(arguments->device.empty() ? default_device() : arguments->device);
     Json choices = Json::array();
     for (const Gemm& g : gemms) {

@@ -188,7 +188,7 @@ void add_tokenize(CLI::App& app, const Global& global) {
   auto* what = command->add_option_group("What", "");
   what->add_option("--text", a->text, "the text");
   what->add_option("--file", a->file, "file of the text; - is standard input")->check(file_name());
-  auto* decode = what->add_option("--decode", a->tokens, "tokens whose text is wanted, separated by commas")
+  auto* decode = what->add_option("--decode", a->tokens, "tokens to turn into text, separated by commas")
                      ->check(whole_number<std::int32_t>("the number of a token"))
                      ->delimiter(',');
   what->require_option(1);

@@ -13,7 +13,7 @@ namespace bie::cli {
 namespace {
 
 std::string no_width(const std::string& text) {
-  return text == "32" || text == "8" || text == "4" ? "" : text + " is no number of bits, 32, 8 or 4 is wanted";
+  return text == "32" || text == "8" || text == "4" ? "" : "expected 32, 8 or 4 bits, got " + text;
 }
 
 void check_together(const ImportArguments& a) {
@@ -53,7 +53,7 @@ void add_import(CLI::App& app, const Global& global) {
           "the values that the model takes: unit (0 to 1), bytes (0 to 255), any (bytes of pictures are divided "
           "by 255), numbers (of a table; default: unit with --mean or --std, else any for images)")
       ->check([](const std::string& word) {
-        return formats::input_range_of(word) ? "" : word + " is no range, unit, bytes, any or numbers is wanted";
+        return formats::input_range_of(word) ? "" : "expected unit, bytes, any or numbers, got " + word;
       });
   command->add_option("--mean", a.mean, "taken off the input first: a number per channel, or one, in --input-range")
       ->delimiter(',')

@@ -64,7 +64,8 @@ void CommandFiles::fills(const char* option, const std::string& folder, const st
   const fs::path own = canonical(folder);
   for (const auto& [path, what] : folders_)
     if (is_within(own, path))
-      throw formats::Error(formats::joined(option, ": ", folder, " lies in ", what, ", a folder elsewhere is wanted"));
+      throw formats::Error(
+          formats::joined(option, ": expected a folder elsewhere, got ", folder, ", which lies in ", what));
   for (const std::string& file : files) claim(option, file);
 }
 

@@ -230,7 +230,7 @@ void man_options(const CLI::App& app, std::ostringstream& text) {
 std::string completion_script(const CLI::App& app, const std::string& shell) {
   if (shell == "bash") return bash_script(app);
   if (shell == "zsh") return zsh_script(app);
-  TORCH_CHECK_VALUE(shell == "fish", "the shell is '", shell, "', bash, zsh or fish is wanted");
+  TORCH_CHECK_VALUE(shell == "fish", "the shell: expected bash, zsh or fish, got '", shell, "'");
   return fish_script(app);
 }
 

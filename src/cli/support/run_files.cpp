@@ -33,8 +33,8 @@ template <class Is>
 const nlohmann::json& entry(const nlohmann::json& object, const std::string& path, const char* name, const char* wanted,
                             const Is& is) {
   const auto found = object.is_object() ? object.find(name) : object.end();
-  TORCH_CHECK_VALUE(object.is_object() && found != object.end() && is(*found), "run file ", path, ": ", wanted,
-                    " is wanted for its entry '", name, "'");
+  TORCH_CHECK_VALUE(object.is_object() && found != object.end() && is(*found), "run file ", path, ": its entry '", name,
+                    "': expected ", wanted, ", got ", found == object.end() ? "none" : formats::shown(*found));
   return *found;
 }
 
@@ -58,7 +58,7 @@ double number_of(const nlohmann::json& object, const std::string& path, const ch
 report::Confusion confusion_of(const nlohmann::json& file, const std::string& path) {
   report::Confusion confusion;
   for (const nlohmann::json& name : entry(file, path, "classes", "a list", is_list)) {
-    TORCH_CHECK_VALUE(name.is_string(), "run file ", path, ": a class is ", formats::shown(name), ", a text is wanted");
+    TORCH_CHECK_VALUE(name.is_string(), "run file ", path, ": a class: expected a text, got ", formats::shown(name));
     confusion.classes.push_back(name.get<std::string>());
   }
   const nlohmann::json& rows = entry(file, path, "confusion", "a list", is_list);

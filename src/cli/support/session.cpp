@@ -220,8 +220,8 @@ void add_device(CLI::App& command, std::string& device) {
 
 void check_fit(const models::ModelConfig& c, const std::string& path, const data::Dataset& data) {
   const auto image = data.test_images.sizes().slice(1);
-  TORCH_CHECK_VALUE(!c.table || data.table, data.name, ": is no table, and ", path,
-                    " is a model of tables: csv:FILE is wanted");
+  TORCH_CHECK_VALUE(!c.table || data.table, data.name, ": expected csv:FILE, as ", path,
+                    " is a model of tables, got no table");
   TORCH_CHECK_VALUE(image == at::IntArrayRef(c.image), data.name, ": the images are ", image, ", ", path, " wants ",
                     at::IntArrayRef(c.image));
   TORCH_CHECK_VALUE(data.classes <= c.classes, data.name, ": has ", data.classes, " classes, ", path, " has ",
