@@ -25,7 +25,7 @@ def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
     """
     target = Path(path)
     if target.is_dir():
-        raise IsADirectoryError(f"{target} is a folder, a file is wanted")
+        raise IsADirectoryError(f"{target}: expected a file, got a folder")
     if target.exists() and not target.is_file():
         with target.open("wb") as stream:
             yield stream

@@ -173,9 +173,9 @@ def _recorded(records: dict[nn.Module, _Record], weights: dict[nn.Module, Tensor
 
 def check_method(method: str, percentile: float) -> None:
     if method not in METHODS:
-        raise ValueError(f"calibrate: method is {method!r}, 'mse', 'percentile' or 'minmax' is wanted")
+        raise ValueError(f"calibrate: method: expected 'mse', 'percentile' or 'minmax', got {method!r}")
     if not 0 < percentile <= 100:
-        raise ValueError(f"calibrate: percentile is {percentile}, a number above 0 and up to 100 is wanted")
+        raise ValueError(f"calibrate: percentile: expected a number above 0 and up to 100, got {percentile}")
 
 
 def _take_codes(layer: CodesLayer, weight: Tensor, method: str, percentile: float) -> None:

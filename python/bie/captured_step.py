@@ -63,7 +63,7 @@ class CapturedStep:
     def __call__(self, *inputs: Tensor) -> Tensor:
         for x in inputs:
             if not isinstance(x, Tensor):
-                raise TypeError(f"CapturedStep: an argument is a {type(x).__name__}, tensors are wanted")
+                raise TypeError(f"CapturedStep: expected arguments that are tensors, got a {type(x).__name__}")
         if not all(x.is_cuda for x in inputs):
             return self._eager(inputs)
         forms = [(x.shape, x.dtype) for x in inputs]

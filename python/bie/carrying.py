@@ -31,7 +31,7 @@ def carry(source: nn.Module, target: type, **options: Any) -> nn.Module:
         return _carry_weight_only(source, target, **options)
     weight, bias = source.weight.detach(), source.bias
     if weight.dtype not in _DTYPES:
-        raise ShapeError(f"the weight is {weight.dtype}, float32, float16 or bfloat16 is wanted")
+        raise ShapeError(f"the weight: expected float32, float16 or bfloat16, got {weight.dtype}")
     place: dict[str, Any] = {"device": weight.device, "bias": bias is not None, **options}
     if not issubclass(target, PlainBinaryLinear):  # whose output is float32 whatever comes in
         place["dtype"] = weight.dtype
@@ -127,4 +127,4 @@ def _padding(conv: nn.Conv1d | nn.Conv2d) -> tuple[int, ...]:
 
 def _check_conv(conv: nn.Conv1d | nn.Conv2d) -> None:
     if conv.padding_mode != "zeros":
-        raise ShapeError(f"padding_mode is {conv.padding_mode!r}, 'zeros' is wanted")
+        raise ShapeError(f"padding_mode: expected 'zeros', got {conv.padding_mode!r}")

@@ -128,7 +128,9 @@ def replace_layers(
         if id(child) not in made:
             new = replace_fn(child)
             if not isinstance(new, class_):
-                raise TypeError(f"replace_layers: {name} became a {type(new).__name__}, a {class_.__name__} is wanted")
+                raise TypeError(
+                    f"replace_layers: {name}: expected a {class_.__name__} in its place, got a {type(new).__name__}"
+                )
             made[id(child)] = new
     for parent, name, child in found:
         check_parent(parent, name, made[id(child)])
@@ -143,7 +145,7 @@ def _targets(target: type | str | Mapping[type, type]) -> dict[type, type]:
     """{a layer of torch: the class that takes its place, of an nn.MultiheadAttention that of its projections}."""
     if isinstance(target, str):
         if target not in NAMED:
-            raise ValueError(f"convert: target is {target!r}, {', '.join(NAMED)} or a class is wanted")
+            raise ValueError(f"convert: target: expected {', '.join(NAMED)} or a class, got {target!r}")
         return NAMED[target]
     kinds = {
         nn.Linear: (LinearLayer, WeightOnlyLinear),
@@ -161,7 +163,7 @@ def _targets(target: type | str | Mapping[type, type]) -> dict[type, type]:
         if source not in kinds or not issubclass(cls, kinds[source]):
             raise TypeError(f"convert: {source.__name__} cannot become a {cls.__name__}")
     if not pairs:
-        raise TypeError(f"convert: target is {target}, a linear or convolution layer of this package is wanted")
+        raise TypeError(f"convert: target: expected a linear or convolution layer of this package, got {target}")
     return dict(pairs)
 
 

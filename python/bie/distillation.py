@@ -33,8 +33,10 @@ def distillation_loss(
     if logits.shape != teacher.shape:
         raise ShapeError(f"distillation_loss: logits are {list(logits.shape)}, the teacher's {list(teacher.shape)}")
     if not 0 <= alpha <= 1 or not temperature > 0:
-        wanted = "alpha in [0, 1] and a positive temperature are wanted"
-        raise ValueError(f"distillation_loss: alpha is {alpha}, temperature {temperature}; {wanted}")
+        raise ValueError(
+            "distillation_loss: alpha and temperature: expected a number in [0, 1] and a positive one, got "
+            f"{alpha} and {temperature}"
+        )
     soft = nn.functional.kl_div(
         torch.log_softmax(logits / temperature, -1),
         torch.log_softmax(teacher.detach() / temperature, -1),

@@ -90,7 +90,7 @@ def _window(weight: Tensor, kernel: list[int], a: dict[str, Any]) -> list[int]:
 
 
 def _features(x: _Value) -> None:
-    _wants(len(x.shape) == 2, f"a linear layer is applied to {list(x.shape)}, [batch, features] are wanted")
+    _wants(len(x.shape) == 2, f"a linear layer: expected [batch, features], got {list(x.shape)}")
 
 
 def _scales(a: dict[str, Any], bits: int) -> list[float]:
@@ -143,7 +143,7 @@ def _bent(graph: _Graph, x: _Value, kind: int, slope: float) -> _Value:
 
 
 def _prelu(graph: _Graph, a: dict[str, Any]) -> _Value:
-    _wants(a["weight"].numel() == 1, "a PReLU has a slope for each channel, one slope is wanted")
+    _wants(a["weight"].numel() == 1, "a PReLU: expected one slope, got one for each channel")
     return _bent(graph, a["self"], _PRELU, float(a["weight"]))
 
 
@@ -368,10 +368,8 @@ def export(
     """
     if not isinstance(example, Tensor) or example.dtype != torch.float32 or example.dim() not in (2, 4):
         raise ValueError(
-            "bie.export: the example is "
-            f"{list(example.shape)} of {example.dtype}, float32 [batch, features] or images are wanted"
-            if isinstance(example, Tensor)
-            else "bie.export: the example is no tensor"
+            "bie.export: the example: expected float32 [batch, features] or images, got "
+            + (f"{list(example.shape)} of {example.dtype}" if isinstance(example, Tensor) else "no tensor")
         )
     if input_range is None:
         input_range = "any" if example.dim() == 4 else "numbers"

@@ -60,7 +60,7 @@ def test_both_names_are_one_layer(alias):
 def test_errors_name_the_class_that_was_made(alias):
     wrong = torch.ones(2, 1)
     for layer in (alias.theirs(), alias.ours()):
-        with pytest.raises(bie.ShapeError, match=f"^{type(layer).__name__}: x is "):
+        with pytest.raises(bie.ShapeError, match=f"^{type(layer).__name__}: x: expected "):
             layer(wrong)
 
 

@@ -154,13 +154,13 @@ def test_a_copy_computes_the_same(build):
 
 def test_refusals(build):
     name = "BMHA" if build is BMHA else "BinaryAttention"
-    with pytest.raises(ValueError, match=f"{name}: hidden_dim is 10, a multiple of num_heads = 3"):
+    with pytest.raises(ValueError, match=f"{name}: hidden_dim: expected a multiple of num_heads = 3, got 10"):
         build(8, 10, 3)
     with pytest.raises(ValueError, match="num_heads = 0"):
         build(8, 8, 0)
     layer, x = make(build)
     for bad in (x[0], x[..., :10], x.unsqueeze(0)):
-        with pytest.raises(ShapeError, match=rf"{name}: hidden_states are .* \[b, s, 11\] is wanted"):
+        with pytest.raises(ShapeError, match=rf"{name}: hidden_states: expected \[b, s, 11\], got"):
             layer(bad)
     for mask in (torch.ones(2, 5), torch.ones(3, 5, 5), torch.ones(2, 5, 6), torch.ones(2, 3, 5, 5)):
         with pytest.raises(ShapeError, match=f"{name}: mask is"):
@@ -179,7 +179,7 @@ def test_learnable_bias():
     y.sum().backward()
     assert bias.bias.grad.tolist() == [8, 8, 8]
     for bad in (torch.ones(2, 4), torch.tensor(1.0), torch.ones(3, 1)):
-        with pytest.raises(ShapeError, match=r"\[..., 3\] is wanted"):
+        with pytest.raises(ShapeError, match=r"x: expected \[\.\.\., 3\], got"):
             bias(bad)
 
 

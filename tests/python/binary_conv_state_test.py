@@ -34,14 +34,14 @@ def test_weights_can_be_set():
     layer.set_weight_data(weight)
     assert torch.equal(layer.weight, weight.float()) and layer.weight.requires_grad
     for bad in (torch.ones(4, 16, 1, 3), torch.ones(4, 16, 3, 1, dtype=torch.int8), torch.ones(3)):
-        with pytest.raises(ShapeError, match="BinaryConv2dBase: the weight is"):
+        with pytest.raises(ShapeError, match=r"BinaryConv2dBase: the weight: expected .*, got"):
             layer.set_weight_data(bad)
     packed = torch.randint(0, 256, (4, 3, 1, 2)).to(torch.uint8)
     with pytest.raises(NotImplementedError):
         layer.generate_quantized_weight(qweight_only=True)
     assert layer.weight is not None
     for bad in (packed[:3], packed.view(6, 4), packed.to(torch.int8)):
-        with pytest.raises(ShapeError, match="BinaryConv2dBase: qweight is"):
+        with pytest.raises(ShapeError, match=r"BinaryConv2dBase: qweight: expected .*, got"):
             layer.set_quantized_weight_data(bad)
     layer.set_bits_binary_word(32)
     assert layer.bits_binary_word == 32
@@ -68,7 +68,7 @@ def test_sizes_are_checked(sizes):
 def test_inputs_are_checked():
     layer = BinaryConv2dBase(4, 4, 3)
     for bad in (torch.ones(2, 3, 5, 5), torch.ones(4, 5, 5)):
-        with pytest.raises(ShapeError, match=r"\[batch, 4, height, width\] is wanted"):
+        with pytest.raises(ShapeError, match=r"x: expected \[batch, 4, height, width\], got"):
             layer._check_forward(bad)
     layer._check_forward(torch.ones(2, 4, 5, 5))
 
@@ -141,10 +141,12 @@ def test_functions_take_every_form_of_the_weight(operators):
 @pytest.mark.parametrize("cls", [BinaryConv2d, BinaryConv2dBase, BinaryConv2dCutlass, BinaryConv2dCPP])
 def test_options_are_checked(cls):
     for groups in (0, -1, 3, True, 1.0):
-        with pytest.raises(ValueError, match="groups is"):
+        with pytest.raises(
+            ValueError, match=r"groups(: expected a positive integer, got| is 3, which does not divide)"
+        ):
             cls(4, 6, 3, groups=groups)
     for value in (1, -2, True, 0.5):
-        with pytest.raises(ValueError, match="padding_value is"):
+        with pytest.raises(ValueError, match="padding_value: expected -1 or 0, got"):
             cls(4, 6, 3, padding_value=value)
 
 
@@ -154,5 +156,5 @@ def test_grouped_layers_say_what_they_are_and_what_they_take():
     assert layer.bias_a.shape == (4,) and layer.weight.shape == (6, 2, 3, 3)
     for bad in (torch.ones(1, 4, 2, 9), torch.ones(1, 4, 9, 9, dtype=torch.float64), torch.ones(1, 2, 9, 9)):
         for mode in (True, False):
-            with pytest.raises(ShapeError, match="BinaryConv2dCutlass: x is"):
+            with pytest.raises(ShapeError, match=r"BinaryConv2dCutlass: x: expected .*, got"):
                 layer.train(mode)(bad)

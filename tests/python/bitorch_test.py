@@ -79,5 +79,5 @@ def test_names_and_refusals():
 
     assert QLinearInf is same
     assert issubclass(BinaryLinearImplementationMixin, CustomImplementationMixin)
-    with pytest.raises(ValueError, match="a_bit is 4 and w_bit 1"):
+    with pytest.raises(ValueError, match="a_bit and w_bit: expected 1 for both, got 4 and 1"):
         QLinearInf(8, 8, a_bit=4)

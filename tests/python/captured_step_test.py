@@ -84,7 +84,7 @@ def test_a_cleared_gradient_does_not_matter(device):
 def test_arguments_are_tensors():
     model = net()
     step = bie.CapturedStep(lambda batch: model(batch["x"]).sum(), optimizer_of(model))
-    with pytest.raises(TypeError, match="an argument is a dict, tensors are wanted"):
+    with pytest.raises(TypeError, match="expected arguments that are tensors, got a dict"):
         step({"x": torch.zeros(1, 3, 6, 6)})
 
 

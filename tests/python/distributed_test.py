@@ -387,7 +387,7 @@ def train_by_majority(rank, world):
         optimizer.step()
         optimizer.zero_grad()
     reducer.check()
-    with pytest.raises(ValueError, match="'codes' or 'majority' is wanted"):
+    with pytest.raises(ValueError, match="binary: expected 'codes' or 'majority', got"):
         reducer.binary = "votes"
     return state_of(model, optimizer), grads
 

@@ -57,5 +57,5 @@ def test_constructors_name_their_arguments(cls):
 )
 def test_a_bias_is_asked_for_by_a_boolean(make):
     assert make(bias=True).bias.shape == (3,) and make(bias=False).bias is None
-    with pytest.raises(TypeError, match="bias is 'cpu', True or False is wanted"):
+    with pytest.raises(TypeError, match="bias: expected True or False, got 'cpu'"):
         make(bias="cpu")  # where BITorch Engine's constructors have the device

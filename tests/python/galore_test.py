@@ -97,8 +97,8 @@ def test_attributes_and_copies():
 
 def test_refusals():
     for kwargs, words in [
-        ({"rank": 0}, "rank is 0"),
-        ({"rank": 2, "update_proj_gap": 0}, "update_proj_gap 0"),
+        ({"rank": 0}, "rank and update_proj_gap: expected 1 or more, got 0"),
+        ({"rank": 2, "update_proj_gap": 0}, "rank and update_proj_gap: expected 1 or more, got 2 and 0"),
         ({"rank": 2, "proj_type": "diagonal"}, "'diagonal'"),
     ]:
         with pytest.raises(ValueError, match=words):
@@ -107,7 +107,7 @@ def test_refusals():
     with pytest.raises(RuntimeError, match="the vectors that project makes"):
         projector.project_back(gradient(4, 2))
     for bad in (torch.ones(3), torch.ones(2, 3, 4), torch.ones(0, 3), torch.ones(2, 3, dtype=torch.int8)):
-        with pytest.raises(ShapeError, match="a float matrix is wanted"):
+        with pytest.raises(ShapeError, match="expected a float matrix, got"):
             projector.project(bad, 0)
     for poison in (float("nan"), float("inf")):
         with pytest.raises(ValueError, match="NaN or infinity"):
@@ -115,9 +115,9 @@ def test_refusals():
     projector.project(gradient(6, 4), 0)
     with pytest.raises(ShapeError, match=r"the gradient is \[6, 5\]"):
         projector.project(gradient(6, 5), 1)
-    with pytest.raises(ShapeError, match=r"low_rank_grad is \[6, 4\]"):
+    with pytest.raises(ShapeError, match=r"low_rank_grad: expected the rank of the vectors, got \[6, 4\]"):
         projector.project_back(gradient(6, 4))
-    with pytest.raises(ValueError, match="type is 'std'"):
+    with pytest.raises(ValueError, match="type: expected right, left or full, got 'std'"):
         projector.get_orthogonal_matrix(gradient(3, 3), 1, "std")
 
 

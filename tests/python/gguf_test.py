@@ -131,7 +131,7 @@ def test_three_axes_open_and_are_no_linear(tmp_path):
     blocks = random_blocks("Q8_0", rows=6)
     tensor = write(tmp_path / "a.gguf", {"w": (blocks.reshape(2, 3, -1), "Q8_0")})["w"]
     assert torch.equal(tensor.open(), opened(blocks, "Q8_0").view(2, 3, COLUMNS))
-    with pytest.raises(bie.ShapeError, match=r"tensor \"w\" is \[2, 3, 512\], a matrix is wanted"):
+    with pytest.raises(bie.ShapeError, match=r"tensor \"w\": expected a matrix, got \[2, 3, 512\]"):
         tensor.linear()
 
 

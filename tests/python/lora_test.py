@@ -122,11 +122,11 @@ def test_shared_layers_share_their_adapter():
 
 
 def test_refusals():
-    with pytest.raises(TypeError, match="the layer is a ReLU, a linear is wanted"):
+    with pytest.raises(TypeError, match="the layer: expected a linear, got a ReLU"):
         bie.nn.LoRA(nn.ReLU())
-    with pytest.raises(ValueError, match="rank is 0"):
+    with pytest.raises(ValueError, match="rank: expected a positive number, got 0"):
         bie.nn.LoRA(nn.Linear(2, 2), rank=0)
     with pytest.raises(ValueError, match="no linear to put an adapter beside"):
         bie.nn.add_adapters(nn.Sequential(nn.Linear(2, 2)))
-    with pytest.raises(bie.ShapeError, match=r"x is \[3, 5\], the layer has 4 features"):
+    with pytest.raises(bie.ShapeError, match=r"x: expected the layer's 4 features, got \[3, 5\]"):
         bie.nn.LoRA(nn.Linear(4, 2))(torch.ones(3, 5))

@@ -38,7 +38,7 @@ def test_flatten_and_back(shape):
 def test_flatten_refusals():
     with pytest.raises(ShapeError, match="at least one axis"):
         flatten_x(torch.tensor(1.0))
-    with pytest.raises(ShapeError, match=r"x is \[6, 2\], \[4, n\] is wanted for \[2, 2\]"):
+    with pytest.raises(ShapeError, match=r"x: expected \[4, n\] for \[2, 2\], got \[6, 2\]"):
         unflatten_x(torch.ones(6, 2), [2, 2])
     with pytest.raises(ShapeError):
         unflatten_x(torch.ones(6), [2, 3])

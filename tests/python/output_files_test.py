@@ -105,7 +105,7 @@ def test_a_link_and_the_mode_of_a_file_stay(tmp_path):
     with replacing("/dev/null") as stream:
         stream.write(b"into a device")
     assert not os.path.isfile("/dev/null")
-    with pytest.raises(IsADirectoryError, match="is a folder"), replacing(tmp_path):
+    with pytest.raises(IsADirectoryError, match="expected a file, got a folder"), replacing(tmp_path):
         pass
 
 

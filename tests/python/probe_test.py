@@ -74,10 +74,10 @@ def test_weights_alone_and_training_see_it_too():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"activation": "int4"}, "activation is 'int4', 'exact' or 'int8' is wanted"),
-        ({"group_size": 0}, "group_size is 0"),
-        ({"bits": 7}, "w_bit is 7"),
-        ({"dq_mode": 3}, "dq_mode is 3"),
+        ({"activation": "int4"}, "activation: expected 'exact' or 'int8', got 'int4'"),
+        ({"group_size": 0}, "group_size: expected -1 or a positive number, got 0"),
+        ({"bits": 7}, "w_bit: expected 1, 2, 3, 4, 5, 6 or 8, got 7"),
+        ({"dq_mode": 3}, "dq_mode: expected 1 or 2, got 3"),
     ],
 )
 def test_an_option_that_suits_no_layer_is_an_error_of_convert(options, message):
@@ -90,10 +90,10 @@ def test_an_option_that_suits_no_layer_is_an_error_of_convert(options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"bits": 7}, "7, 1, 2, 3, 4, 5, 6 or 8 is wanted"),
-        ({"group_size": 0}, "group_size is 0"),
-        ({"damping": 0}, "damping is 0"),
-        ({"activation": "int4"}, "activation is 'int4'"),
+        ({"bits": 7}, "expected 1, 2, 3, 4, 5, 6 or 8, got 7"),
+        ({"group_size": 0}, "group_size: expected -1 or a positive number, got 0"),
+        ({"damping": 0}, "damping: expected a positive number, got 0"),
+        ({"activation": "int4"}, "activation: expected 'exact' or 'int8', got 'int4'"),
     ],
 )
 @pytest.mark.parametrize("method", ["gptq", "nearest"])

@@ -82,7 +82,7 @@ def test_nv_tensor_quant_of_tiny_and_zero_amax():
 
 def test_nv_tensor_quant_refusals():
     x = random(3, 4)
-    with pytest.raises(ValueError, match=r"amax is \[4\], the rank of inputs \[3, 4\]"):
+    with pytest.raises(ValueError, match=r"amax: expected the rank of inputs, \[3, 4\], got \[4\]"):
         nv_tensor_quant(x, torch.ones(4))
     with pytest.raises(ValueError, match="amax"):
         nv_tensor_quant(x, torch.ones(1))
@@ -146,15 +146,15 @@ def test_binary_col_has_the_layout_of_the_cpu_class(operators):
 
 
 def test_single_word_refusals():
-    with pytest.raises(ValueError, match="12 elements in words of 8 bits"):
+    with pytest.raises(ValueError, match="expected a multiple of a word of 8 bits, got 12 elements"):
         get_binary_row(random(12), [0, 0], 12, 8)
-    with pytest.raises(ValueError, match="words of 0 bits"):
+    with pytest.raises(ValueError, match="expected a multiple of a word of 0 bits, got 8 elements"):
         get_binary_row(random(8), [0], 8, 0)
-    with pytest.raises(ShapeError, match="nd_row has 7 elements, 8 are wanted"):
+    with pytest.raises(ShapeError, match="nd_row: expected 8 elements, got 7"):
         get_binary_row(random(7), [0], 8, 8)
-    with pytest.raises(ValueError, match="9 elements"):
+    with pytest.raises(ValueError, match="expected a multiple of a word of 8 bits, got 9 elements"):
         get_binary_col(random(27), [0], 9, 3, 8)
-    with pytest.raises(ShapeError, match="nd_col has 23 elements, 24 are wanted"):
+    with pytest.raises(ShapeError, match="nd_col: expected 24 elements, got 23"):
         get_binary_col(random(23), [0] * 3, 8, 3, 8)
     assert get_binary_row([float("nan")] + [1.0] * 7, [0], 8, 8) == [0b11111110]
 

@@ -165,10 +165,10 @@ def test_what_a_layer_does_not_take():
     coded = round_to_nearest(torch.randn(3, 16), 2, 8)
     good = {"codes": coded.codes, "scales": coded.scales, "zeros": coded.zeros, "g_idx": coded.g_idx}
     for name, value, sentence in [
-        ("codes", coded.codes[1:], r"codes is \[15, 3\]"),
+        ("codes", coded.codes[1:], r"codes: expected \[16, 3\] .*, got \[15, 3\]"),
         ("codes", coded.codes + 3, r"codes are outside \[0, 3\]"),
-        ("codes", coded.codes.float(), "codes is .* of float32"),
-        ("scales", coded.scales[:1], r"scales is \[1, 3\]"),
+        ("codes", coded.codes.float(), r"codes: expected .*, got .* of float32"),
+        ("scales", coded.scales[:1], r"scales: expected \[2, 3\] .*, got \[1, 3\]"),
         ("zeros", coded.zeros * float("nan"), "zeros holds NaN"),
         ("g_idx", coded.g_idx + 1, "g_idx holds groups outside"),
     ]:
@@ -182,21 +182,21 @@ def test_what_a_layer_does_not_take():
 def test_refusals():
     weight, h = torch.randn(3, 8), torch.eye(8)
     for call, sentence in [
-        (lambda: gptq(weight, torch.eye(7)), r"the Hessian is \[7, 7\], \[8, 8\] is wanted"),
-        (lambda: gptq(weight, h, bits=7), "bits is 7, 1, 2, 3, 4, 5, 6 or 8"),
-        (lambda: gptq(weight, h, group_size=0), "group_size is 0"),
-        (lambda: gptq(weight, h, damping=0.0), "damping is 0.0"),
+        (lambda: gptq(weight, torch.eye(7)), r"the Hessian: expected \[8, 8\], got \[7, 7\]"),
+        (lambda: gptq(weight, h, bits=7), "bits: expected 1, 2, 3, 4, 5, 6 or 8, got 7"),
+        (lambda: gptq(weight, h, group_size=0), "group_size: expected -1 or a positive number, got 0"),
+        (lambda: gptq(weight, h, damping=0.0), "damping: expected a positive number, got 0.0"),
         (lambda: gptq(weight * float("nan"), h), "NaN or infinity"),
         (lambda: gptq(weight, -h), "not positive semidefinite"),
-        (lambda: gptq(weight[0], h), "a matrix of floats is wanted"),
-        (lambda: round_to_nearest(weight.int()), "a matrix of floats is wanted"),
+        (lambda: gptq(weight[0], h), "expected a matrix of floats, got"),
+        (lambda: round_to_nearest(weight.int()), "expected a matrix of floats, got"),
         (lambda: round_to_nearest(weight * float("inf")), "NaN or infinity"),
         (lambda: Hessian(8).matrix(), "no input was added"),
-        (lambda: Hessian(8).add(torch.ones(2, 7)), r"x is \[2, 7\]"),
+        (lambda: Hessian(8).add(torch.ones(2, 7)), r"x: expected floats of 8 features, got \[2, 7\]"),
         (lambda: Hessian(8).add(torch.ones(2, 8, dtype=torch.int64)), "floats of 8 features"),
         (lambda: Hessian(8).add(torch.full((2, 8), float("nan"))), "NaN or infinity"),
         (lambda: quantize(nn.Linear(8, 3), []), "there is no batch"),
-        (lambda: quantize(nn.Linear(8, 3), [weight], method="awq"), "method is 'awq'"),
+        (lambda: quantize(nn.Linear(8, 3), [weight], method="awq"), "method: expected 'gptq' or 'nearest', got 'awq'"),
         (lambda: quantize(nn.Sequential(nn.Linear(8, 3)), [weight / 0]), "the layer '0': Hessian: x holds NaN"),
     ]:
         with pytest.raises(ValueError, match=sentence):
@@ -342,7 +342,7 @@ def test_shared_layers_and_the_model_itself():
         "its parameter is shared: 0.weight, 1.weight"
     ] * 2
     double = quantize(nn.Sequential(nn.Linear(8, 8).double()), [data[0].double()])
-    assert "dtype is torch.float64" in double.skipped[0].reason
+    assert "dtype: expected float16, bfloat16 or float32, got torch.float64" in double.skipped[0].reason
 
 
 @pytest.mark.parametrize("whole_zeros", [False, True])

@@ -198,7 +198,7 @@ def test_sizes_are_of_pictures():
 
 
 def test_bad_image_folders(tmp_path):
-    with pytest.raises(ValueError, match="holds 0 class folders"):
+    with pytest.raises(ValueError, match="expected at least 2 class folders, got 0"):
         load(f"images:{tmp_path}")
     draw(tmp_path / "a" / "0.png")
     (tmp_path / "b").mkdir()

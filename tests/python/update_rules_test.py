@@ -126,7 +126,7 @@ def test_update_refusals():
     assert torch.equal(before, layer.qweight) and all((moment == 1).all() for moment in moments)
     with pytest.raises(ShapeError, match="exp_avg_s"):
         MPQWeightParameter.update(layer.qweight, torch.zeros(2), torch.zeros(2), grad=torch.ones(32, 32))
-    with pytest.raises(ShapeError, match=r"the gradient is \[32, 31\]"):
+    with pytest.raises(ShapeError, match=r"the gradient: expected .*, got \[32, 31\]"):
         MPQWeightParameter.update(layer.qweight, grad=torch.ones(32, 31))
     assert torch.equal(before, layer.qweight)
     with pytest.raises(NotImplementedError, match="Parameter has no update rule"):

@@ -67,7 +67,7 @@ def test_arm_cores(monkeypatch, tmp_path, text, core):
 
 def test_other_processors_are_named(monkeypatch, tmp_path):
     pretend(monkeypatch, tmp_path, "model name : Some CPU @ 3 GHz\nflags : fpu sse4_2 avx2\n")
-    with pytest.raises(RuntimeError, match="this processor is some cpu @ 3 ghz"):
+    with pytest.raises(RuntimeError, match="this processor: expected cortex-a55 or cortex-a76, got some cpu @ 3 ghz"):
         linux_arch_ident.get_arm_model()
     assert check_cpu_instruction_support("avx2") and check_cpu_instruction_support("SSE4_2")
     assert not check_cpu_instruction_support("avx") and not check_cpu_instruction_support("")

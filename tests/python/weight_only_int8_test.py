@@ -99,7 +99,7 @@ def test_a_tied_head_takes_the_activation_of_its_table(mode):
     table.activation = "exact"  # of a head that has computed already
     assert not torch.equal(head(x), y)
     torch.testing.assert_close(head(x), x @ table(torch.arange(30)).t())
-    with pytest.raises(ValueError, match="WeightOnlyEmbedding: activation is 'int4'"):
+    with pytest.raises(ValueError, match="WeightOnlyEmbedding: activation: expected 'exact' or 'int8', got 'int4'"):
         table.activation = "int4"
 
 

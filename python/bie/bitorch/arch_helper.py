@@ -41,7 +41,7 @@ class linux_arch_ident:
         for core, member in (("cortex-a55", ARCH_CPU.ARM_A55), ("cortex-a76", ARCH_CPU.ARM_A76)):
             if core in name:
                 return member
-        raise RuntimeError(f"get_arm_model: this processor is {name}, cortex-a55 or cortex-a76 is wanted")
+        raise RuntimeError(f"get_arm_model: this processor: expected cortex-a55 or cortex-a76, got {name}")
 
 
 def check_cpu_instruction_support(search_term: str) -> bool:

@@ -34,7 +34,7 @@ def cpu_layout(k: int) -> str | None:
 def pack_signs(weights: Tensor, kind: BMM) -> Tensor:
     """Signs of ``[n, k]`` float or int8 weights as ``BinaryLinearCuda.qweight`` holds them."""
     if weights.dim() != 2:
-        raise ShapeError(f"w_pack: the weight is {list(weights.shape)}, [n, k] is wanted")
+        raise ShapeError(f"w_pack: the weight: expected [n, k], got {list(weights.shape)}")
     packed = ops.pack_signs(weights.detach())
     layout = gpu_layout(*weights.shape, BMM(kind))
     return packed if layout is None else ops.signs_to_layout(packed, weights.shape[1], layout)

@@ -19,7 +19,7 @@ def get_mpq_config(mpq_strategy: str | None = None) -> dict[str, Any]:
     """Arguments of an MPQ layer for "w_bit-group_size-dq_group_size"; None is "2-32-32". ``ShapeError`` if unknown."""
     name = "2-32-32" if mpq_strategy is None else mpq_strategy
     if name not in _MPQ:
-        raise ShapeError(f"get_mpq_config: {name!r} is unknown, one of {', '.join(_MPQ)} is wanted")
+        raise ShapeError(f"get_mpq_config: expected one of {', '.join(_MPQ)}, got {name!r}")
     w_bit, group_size, dq_group_size = _MPQ[name]
     return {
         "dq_mode": 2,

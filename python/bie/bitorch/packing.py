@@ -13,13 +13,13 @@ def _expect(
     function: str, name: str, tensor: Tensor, dtypes: tuple[torch.dtype, ...], ranks: tuple[int, ...] = ()
 ) -> None:
     if not isinstance(tensor, Tensor):
-        raise TypeError(f"{function}: {name} is a {type(tensor).__name__}, a tensor is wanted")
+        raise TypeError(f"{function}: {name}: expected a tensor, got a {type(tensor).__name__}")
     if tensor.dtype not in dtypes:
         wanted = " or ".join(str(d).removeprefix("torch.") for d in dtypes)
-        raise ShapeError(f"{function}: {name} is {str(tensor.dtype).removeprefix('torch.')}, {wanted} is wanted")
+        raise ShapeError(f"{function}: {name}: expected {wanted}, got {str(tensor.dtype).removeprefix('torch.')}")
     if ranks and tensor.dim() not in ranks:
         wanted = " or ".join(map(str, ranks))
-        raise ShapeError(f"{function}: {name} is {list(tensor.shape)}, {wanted} axes are wanted")
+        raise ShapeError(f"{function}: {name}: expected {wanted} axes, got {list(tensor.shape)}")
 
 
 def fp32toint4(input: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ def unpack_uint8_tensor(input: Tensor, scale: Tensor) -> Tensor:
     _expect("unpack_uint8_tensor", "scale", scale, (torch.float32, torch.bfloat16, torch.float16), ranks)
     if scale.shape != (*input.shape[:-1], 1):
         wanted = [*input.shape[:-1], 1]
-        raise ShapeError(f"unpack_uint8_tensor: scale is {list(scale.shape)}, {wanted} is wanted")
+        raise ShapeError(f"unpack_uint8_tensor: scale: expected {wanted}, got {list(scale.shape)}")
     return ops.unpack_signs(input, 8 * input.shape[-1]) * scale.detach().float()
 
 

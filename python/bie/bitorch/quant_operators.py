@@ -58,7 +58,7 @@ def nv_tensor_quant(
         return ops.amax_quantize(inputs.detach(), amax, num_bits, unsigned, narrow_range)
     if amax.dim() != inputs.dim():
         raise ValueError(
-            f"nv_tensor_quant: amax is {list(amax.shape)}, the rank of inputs {list(inputs.shape)} is wanted"
+            f"nv_tensor_quant: amax: expected the rank of inputs, {list(inputs.shape)}, got {list(amax.shape)}"
         )
     if not (torch.isfinite(amax).all() and (amax >= 0).all()):
         raise ValueError("nv_tensor_quant: amax holds a negative number, NaN or infinity")
@@ -84,13 +84,13 @@ def _signs_to_words(signs: Tensor) -> list[int]:
 
 def _check_word(function: str, size: int, bits: int) -> None:
     if bits < 1 or size < 0 or size % bits:
-        raise ValueError(f"{function}: {size} elements in words of {bits} bits, a multiple of the word is wanted")
+        raise ValueError(f"{function}: expected a multiple of a word of {bits} bits, got {size} elements")
 
 
 def _float_vector(function: str, name: str, values: Any, wanted: int) -> Tensor:
     flat = torch.as_tensor(values).reshape(-1)
     if flat.numel() < wanted:
-        raise ShapeError(f"{function}: {name} has {flat.numel()} elements, {wanted} are wanted")
+        raise ShapeError(f"{function}: {name}: expected {wanted} elements, got {flat.numel()}")
     return flat[:wanted]
 
 

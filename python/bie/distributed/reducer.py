@@ -149,7 +149,7 @@ class IntegerReducer:
     @binary.setter
     def binary(self, value: str) -> None:
         if value not in _BINARY:
-            raise ValueError(f"binary is {value!r}, {' or '.join(map(repr, _BINARY))} is wanted")
+            raise ValueError(f"binary: expected {' or '.join(map(repr, _BINARY))}, got {value!r}")
         self._binary, self._planned = value, ()
 
     def __deepcopy__(self, memo: dict) -> None:

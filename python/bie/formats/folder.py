@@ -262,7 +262,7 @@ def _check_rest(
     wrong += [f"unexpected {key}" for key in tensors if key not in own]
     for key in tensors:
         if key in own and own[key].shape != tensors[key].shape:
-            wrong.append(f"{key} is {list(tensors[key].shape)}, {list(own[key].shape)} is wanted")
+            wrong.append(f"{key}: expected {list(own[key].shape)}, got {list(tensors[key].shape)}")
     if wrong:
         more = f" and {len(wrong) - 8} more" if len(wrong) > 8 else ""
         raise RuntimeError(f"load_into: the tensors do not fit the model: {'; '.join(wrong[:8])}{more}")

@@ -73,7 +73,7 @@ class GgufTensor:
 
     def _matrix(self) -> CodedRows:
         if len(self.shape) != 2:
-            raise ShapeError(f"{self._facts['what']} is {list(self.shape)}, a matrix is wanted")
+            raise ShapeError(f"{self._facts['what']}: expected a matrix, got {list(self.shape)}")
         return self.codes()
 
     def linear(

@@ -84,12 +84,12 @@ def _value(key: str, value: Any, told: str | None) -> tuple[str, Tensor | None, 
     parts = list(value) if listed else [value]
     kinds = {bool if isinstance(part, bool) else type(part) for part in parts}
     if not kinds <= {bool, int, float, str} or len(kinds - {int}) > 1 or (kinds & {bool, str} and len(kinds) > 1):
-        raise ValueError(f"save_gguf: metadata {key!r} is {value!r:.80}, a number, a text, a bool or a list is wanted")
+        raise ValueError(f"save_gguf: metadata {key!r}: expected a number, a text, a bool or a list, got {value!r:.80}")
     kind = (told or "").removeprefix("array of ") or _kind_of(parts, kinds, listed)
     if kind == "string":
         return kind, None, parts if listed else value
     if kinds & {str}:
-        raise ValueError(f"save_gguf: metadata {key!r} is a text, {kind} is wanted")
+        raise ValueError(f"save_gguf: metadata {key!r}: expected {kind}, got a text")
     if kind.startswith("float"):
         numbers = torch.tensor([float(part) for part in parts], dtype=torch.float64)
     else:
@@ -130,7 +130,7 @@ def encoded(name: str, value: Any) -> tuple[str, tuple[int, ...], Tensor]:
             raise ValueError(f"{what} is {value.dtype}, which GGUF does not have")
         return kind, tuple(value.shape), value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
     if not (isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], str)):
-        raise ValueError(f"{what} is a {type(value).__name__}, a tensor or (source, type) is wanted")
+        raise ValueError(f"{what}: expected a tensor or (source, type), got a {type(value).__name__}")
     source, kind = value
     if isinstance(source, nn.Module):
         source = rows_of(what, source)
@@ -147,7 +147,7 @@ def encoded(name: str, value: Any) -> tuple[str, tuple[int, ...], Tensor]:
             ) from None
         return kind, (rows.rows, rows.columns), blocks
     if not isinstance(source, Tensor) or not source.is_floating_point():
-        raise ValueError(f"{what} is made of a {type(source).__name__}, a float tensor or a layer of codes is wanted")
+        raise ValueError(f"{what}: expected a float tensor or a layer of codes, got a {type(source).__name__}")
     if kind in _FLOATS:
         return encoded(name, source.to(_FLOATS[kind]))
     return kind, tuple(source.shape), ops.gguf_rounded(source.detach().cpu().float(), what, kind)

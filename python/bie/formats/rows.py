@@ -67,7 +67,7 @@ class CodedRows:
             activation=activation,
         )
         if bias is not None and tuple(bias.shape) != (self.rows,):
-            raise ShapeError(f"the bias is {list(bias.shape)}, [{self.rows}] is wanted")
+            raise ShapeError(f"the bias: expected [{self.rows}], got {list(bias.shape)}")
         state = {"qweight": self.words.t().contiguous(), "g_idx": layer.g_idx, "scales": self.scales.t()}
         state |= {"qzeros": self._whole_zeros()} if self.zeros is None else {"zeros": self.zeros.t()}
         layer.load_state_dict(state | ({} if bias is None else {"bias": bias}))

@@ -22,7 +22,7 @@ class LearnableBias(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if x.dim() == 0 or x.size(-1) != self.bias.numel():
-            raise ShapeError(f"LearnableBias: x is {list(x.shape)}, [..., {self.bias.numel()}] is wanted")
+            raise ShapeError(f"LearnableBias: x: expected [..., {self.bias.numel()}], got {list(x.shape)}")
         return x + self.bias
 
 
@@ -69,7 +69,7 @@ class BinaryAttention(nn.Module):
         hidden_dim = embed_dim if hidden_dim is None else hidden_dim
         if num_heads < 1 or hidden_dim % num_heads:
             raise ValueError(
-                f"{type(self).__name__}: hidden_dim is {hidden_dim}, a multiple of num_heads = {num_heads} is wanted"
+                f"{type(self).__name__}: hidden_dim: expected a multiple of num_heads = {num_heads}, got {hidden_dim}"
             )
         self.dtype = dtype
         self.num_heads = num_heads
@@ -102,8 +102,8 @@ class BinaryAttention(nn.Module):
             ShapeError: ``hidden_states`` or ``mask`` of another shape.
         """
         if hidden_states.dim() != 3 or hidden_states.size(2) != self.embed_dim:
-            wanted = f"[b, s, {self.embed_dim}] is wanted"
-            raise ShapeError(f"{type(self).__name__}: hidden_states are {list(hidden_states.shape)}, {wanted}")
+            got = list(hidden_states.shape)
+            raise ShapeError(f"{type(self).__name__}: hidden_states: expected [b, s, {self.embed_dim}], got {got}")
         b, s, _ = hidden_states.shape
         q, k, v = (
             linear(hidden_states).view(b, s, self.num_heads, self.head_dim).transpose(1, 2)

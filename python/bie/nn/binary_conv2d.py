@@ -40,7 +40,7 @@ class SignsConv2d(ConvLayer):
         compat: str = "none",
     ) -> None:
         if padding_value not in (-1, 0) or isinstance(padding_value, bool):
-            raise ValueError(f"padding_value is {padding_value}, -1 or 0 is wanted")
+            raise ValueError(f"padding_value: expected -1 or 0, got {padding_value}")
         sizes = (in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
         super().__init__(*sizes, bias, device, dtype, latent=latent, compat=compat)
         self.padding_value = padding_value
@@ -56,7 +56,7 @@ class PackedSignsConv2d(SignsLayer, SignsConv2d):
     def _check_forward(self, x: Tensor) -> None:
         self._check_image(x)
         if x.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-            raise self._shape_error(x, "float32, float16 or bfloat16 is wanted")
+            raise self._shape_error(x, "float32, float16 or bfloat16")
         self._check_window(x)
 
     def _prepack(self, packed: Tensor) -> Tensor:

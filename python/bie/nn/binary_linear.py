@@ -77,9 +77,9 @@ class SignsLinear(LinearLayer):
         k = self.in_features
         packed = x.dtype == torch.uint8
         if x.dim() < 1 or x.shape[-1] != ((k + 7) // 8 if packed else k):
-            raise self._shape_error(x, f"the layer has {k} features ({(k + 7) // 8} bytes of packed signs)")
+            raise self._shape_error(x, f"the layer's {k} features ({(k + 7) // 8} bytes of packed signs)")
         if x.dtype not in (torch.float32, torch.float16, torch.bfloat16, torch.uint8):
-            raise self._shape_error(x, "float32, float16, bfloat16 or packed signs in uint8 are wanted")
+            raise self._shape_error(x, "float32, float16, bfloat16 or packed signs in uint8")
 
 
 class PackedSignsLinear(SignsLayer, SignsLinear):

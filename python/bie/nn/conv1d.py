@@ -44,7 +44,7 @@ class Conv1dLayer(ConvLayer):
     def forward(self, x: Tensor) -> Tensor:
         self._check_tensor(x)
         if x.dim() != 3 or x.shape[1] != self.in_channels:
-            raise self._shape_error(x, f"[batch, {self.in_channels}, length] is wanted")
+            raise self._shape_error(x, f"[batch, {self.in_channels}, length]")
         return super().forward(x.unsqueeze(2)).squeeze(2)
 
 

@@ -60,7 +60,7 @@ class _Embedding(WholeWeights, nn.Module):
 
     def _check_input(self, input: Tensor) -> None:
         if not isinstance(input, Tensor):
-            raise TypeError(f"{type(self).__name__}: the input is a {type(input).__name__}, a tensor is wanted")
+            raise TypeError(f"{type(self).__name__}: the input: expected a tensor, got a {type(input).__name__}")
 
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
@@ -109,7 +109,7 @@ class BinaryEmbedding(_Embedding):
     ) -> None:
         super().__init__(num_embeddings, embedding_dim, padding_idx)
         if dtype not in (torch.float32, torch.float16, torch.bfloat16):
-            raise ValueError(f"{type(self).__name__}: dtype is {dtype}, float32, float16 or bfloat16 is wanted")
+            raise ValueError(f"{type(self).__name__}: dtype: expected float32, float16 or bfloat16, got {dtype}")
         place = {"device": device}
         self.weight = nn.Parameter(torch.empty(num_embeddings, embedding_dim, dtype=dtype, **place), False)
         words = torch.zeros(num_embeddings, -(-embedding_dim // 8), dtype=torch.uint8, **place)
@@ -136,7 +136,7 @@ class BinaryEmbedding(_Embedding):
         if weight is None:
             weight = torch.randn(shape, dtype=self.scale_w.dtype)
         if tuple(weight.shape) != shape or not weight.is_floating_point():
-            raise ShapeError(f"{type(self).__name__}: the weight is {list(weight.shape)}, {list(shape)} is wanted")
+            raise ShapeError(f"{type(self).__name__}: the weight: expected {list(shape)}, got {list(weight.shape)}")
         if not bool(torch.isfinite(weight).all()):
             raise ValueError(f"{type(self).__name__}: the weight holds NaN or infinity")
         value = weight.detach().to(device=self.qweight.device, dtype=self.scale_w.dtype, copy=True)

@@ -49,9 +49,9 @@ class LoRA(nn.Module):
     ) -> None:
         super().__init__()
         if not isinstance(layer, _LINEARS):
-            raise TypeError(f"LoRA: the layer is a {type(layer).__name__}, a linear is wanted")
+            raise TypeError(f"LoRA: the layer: expected a linear, got a {type(layer).__name__}")
         if rank < 1:
-            raise ValueError(f"LoRA: rank is {rank}, a positive number is wanted")
+            raise ValueError(f"LoRA: rank: expected a positive number, got {rank}")
         self.layer = layer.requires_grad_(False)
         self.rank, self.alpha = rank, float(rank if alpha is None else alpha)
         self.in_features, self.out_features = _sizes(layer)
@@ -63,7 +63,7 @@ class LoRA(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if x.dim() < 1 or x.shape[-1] != self.in_features:
-            raise ShapeError(f"LoRA: x is {list(x.shape)}, the layer has {self.in_features} features")
+            raise ShapeError(f"LoRA: x: expected the layer's {self.in_features} features, got {list(x.shape)}")
         y = self.layer(x)
         small = nn.functional.linear(nn.functional.linear(self.dropout(x).to(self.A.dtype), self.A), self.B)
         return y + (small * (self.alpha / self.rank)).to(y.dtype)

@@ -111,16 +111,16 @@ class MatMulLayer(NamesItself, WholeWeights, StepSizeOptions, nn.Module):
     def _check_forward(self, x: Tensor, y: Tensor) -> None:
         for name, v in (("x", x), ("y", y)):
             if not isinstance(v, Tensor):
-                raise TypeError(f"{type(self).__name__}: {name} is a {type(v).__name__}, a tensor is wanted")
+                raise TypeError(f"{type(self).__name__}: {name}: expected a tensor, got a {type(v).__name__}")
         fits = x.dim() >= 3 and y.dim() >= 3 and x.shape[-1] == y.shape[-1] > 0
         if not fits or any(1 != a != b != 1 for a, b in zip(x.shape[-3::-1], y.shape[-3::-1], strict=False)):
-            raise self._shape_error(x, y, "[..., m, k] and [..., n, k] of at least three axes, k > 0, are wanted")
+            raise self._shape_error(x, y, "[..., m, k] and [..., n, k] of at least three axes, k > 0")
         if x.dtype != y.dtype or x.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-            raise self._shape_error(x, y, "float32, float16 or bfloat16, the same for both, is wanted")
+            raise self._shape_error(x, y, "float32, float16 or bfloat16, the same for both")
 
     def _shape_error(self, x: Tensor, y: Tensor, wanted: str) -> ShapeError:
-        shapes = f"x is {list(x.shape)} of {x.dtype}, y is {list(y.shape)} of {y.dtype}"
-        return ShapeError(f"{type(self).__name__}: {shapes}; {wanted}")
+        got = f"{list(x.shape)} of {x.dtype} and {list(y.shape)} of {y.dtype}"
+        return ShapeError(f"{type(self).__name__}: x and y: expected {wanted}, got {got}")
 
     # Hooks that torch calls on modules.
 

@@ -81,7 +81,7 @@ class MBWQLinear(WeightOnlyLinear):
     def _check_sizes(self) -> None:
         super()._check_sizes()
         if not self.use_mbw and self.w_bit not in _WIDTHS:
-            raise ShapeError(f"{type(self).__name__}: w_bit is {self.w_bit}, 2 or 4 is wanted without use_mbw")
+            raise ShapeError(f"{type(self).__name__}: w_bit: expected 2 or 4 without use_mbw, got {self.w_bit}")
         if self.asym:
             raise ValueError(f"{type(self).__name__}: asym is set, its zeros are floats")
 
@@ -267,6 +267,6 @@ def _rows_of_widths(name: str, q_groups: Tensor, words: int, in_channels: int) -
     """How many rows have at least 8, 6, 5, 4, 3 and 2 bits; ``ValueError`` for a table that is none of this layer's."""
     bit_rows, g_idx = ops.mixed_rows(q_groups, words, name)
     if g_idx.numel() != in_channels:
-        raise ValueError(f"{name} make {g_idx.numel()} rows, {in_channels} are wanted")
+        raise ValueError(f"{name}: expected {in_channels} rows, got {g_idx.numel()}")
     runs = list(zip(bit_rows[::2], bit_rows[1::2], strict=True))
     return [sum(rows for bits, rows in runs if bits >= least) for least in MIXED_WIDTHS]

@@ -66,7 +66,7 @@ class MultiheadAttention(nn.Module):
         super().__init__()
         if num_heads < 1 or embed_dim < 1 or embed_dim % num_heads:
             raise ValueError(
-                f"MultiheadAttention: embed_dim is {embed_dim}, a multiple of num_heads = {num_heads} is wanted"
+                f"MultiheadAttention: embed_dim: expected a multiple of num_heads = {num_heads}, got {embed_dim}"
             )
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.dropout, self.batch_first = dropout, batch_first
@@ -87,8 +87,9 @@ class MultiheadAttention(nn.Module):
         fits = fits and [s[-1] for s in sizes] == [self.embed_dim, self.kdim, self.vdim]
         if not fits or (axes == 3 and query.shape[batch] != key.shape[batch]):
             raise ShapeError(
-                f"MultiheadAttention: query, key and value are {', '.join(str(list(s)) for s in sizes)}, batches or "
-                f"single sequences of {self.embed_dim}, {self.kdim} and {self.vdim} features are wanted"
+                "MultiheadAttention: query, key and value: expected batches or single sequences of "
+                f"{self.embed_dim}, {self.kdim} and {self.vdim} features, got "
+                f"{', '.join(str(list(s)) for s in sizes)}"
             )
 
     def _mask(

@@ -44,7 +44,7 @@ class CodesLinear(CodesLayer, LinearLayer):
         if x.is_floating_point():
             super()._check_forward(x)
         elif x.dim() < 1 or x.shape[-1] != self._codes_width():
-            raise self._shape_error(x, f"the layer has {self._codes_width()} bytes of codes")
+            raise self._shape_error(x, f"the layer's {self._codes_width()} bytes of codes")
 
     def _prepack(self, packed: Tensor) -> Tensor:
         return ops.q8_prepack(packed) if self._bits == 8 else ops.q4_prepack(packed, self.in_features)

@@ -132,25 +132,25 @@ class WeightOnlyLinear(WeightOnlyState):
     def _check_sizes(self) -> None:
         name = type(self).__name__
         if self.w_bit not in _WIDTHS:
-            raise ShapeError(f"{name}: w_bit is {self.w_bit}, 1, 2, 3, 4, 5, 6 or 8 is wanted")
+            raise ShapeError(f"{name}: w_bit: expected 1, 2, 3, 4, 5, 6 or 8, got {self.w_bit}")
         for size in ("in_channels", "out_channels"):
             if getattr(self, size) < 1:
-                raise ShapeError(f"{name}: {size} is {getattr(self, size)}, a positive number is wanted")
+                raise ShapeError(f"{name}: {size}: expected a positive number, got {getattr(self, size)}")
         if self.group_size < 1 or self.dq_group_size < 1:
             raise ShapeError(
-                f"{name}: group_size is {self.group_size} and dq_group_size {self.dq_group_size}, "
-                "-1 or a positive number is wanted"
+                f"{name}: group_size and dq_group_size: expected -1 or a positive number, got {self.group_size} "
+                f"and {self.dq_group_size}"
             )
         if self.dq_mode not in (1, 2):
-            raise ValueError(f"{name}: dq_mode is {self.dq_mode}, 1 or 2 is wanted")
+            raise ValueError(f"{name}: dq_mode: expected 1 or 2, got {self.dq_mode}")
 
     def check_parameters(self) -> None:
         """``ShapeError`` unless the bits and the dtype are ones that a weight-only linear computes with."""
         name = type(self).__name__
         if self.a_bit != 16:
-            raise ShapeError(f"{name}: a_bit is {self.a_bit}, 16 is wanted")
+            raise ShapeError(f"{name}: a_bit: expected 16, got {self.a_bit}")
         if self.dtype not in _DTYPES:
-            raise ShapeError(f"{name}: dtype is {self.dtype}, float16, bfloat16 or float32 is wanted")
+            raise ShapeError(f"{name}: dtype: expected float16, bfloat16 or float32, got {self.dtype}")
         self._check_sizes()
 
     @property
@@ -187,8 +187,8 @@ class WeightOnlyLinear(WeightOnlyState):
         if data.dtype == torch.int64 and data.numel() and int(data.min()) >= -(2**31) and int(data.max()) < 2**32:
             data = data.to(torch.int32)
         if data.dtype != torch.int32 or data.shape != self.qweight.shape:
-            wanted = f"{list(self.qweight.shape)} of torch.int32 is wanted"
-            raise ShapeError(f"{type(self).__name__}: qweight is {list(data.shape)} of {data.dtype}, {wanted}")
+            wanted, got = f"{list(self.qweight.shape)} of torch.int32", f"{list(data.shape)} of {data.dtype}"
+            raise ShapeError(f"{type(self).__name__}: qweight: expected {wanted}, got {got}")
         self.qweight.data = ordinary(data.detach().to(self.qweight.device, copy=True))
         self._words = self.qweight.detach()
 
@@ -203,7 +203,7 @@ class WeightOnlyLinear(WeightOnlyState):
         """
         shape = (self.out_channels, self.in_channels)
         if tuple(weight.shape) != shape:
-            raise ShapeError(f"{type(self).__name__}: the weight is {list(weight.shape)}, {list(shape)} is wanted")
+            raise ShapeError(f"{type(self).__name__}: the weight: expected {list(shape)}, got {list(weight.shape)}")
         device, asym = self.qweight.device, self.asym
         ranges = ops.weight_only_ranges(weight, self.w_bit, self.group_size, asym=asym, dtype=self.dtype)
         scales, zeros = (table.to(device) for table in ranges)
@@ -289,9 +289,11 @@ class WeightOnlyLinear(WeightOnlyState):
         if not self._prepared:
             self.prepare_params()
         if not isinstance(x, Tensor):
-            raise TypeError(f"{type(self).__name__}: x is a {type(x).__name__}, a tensor is wanted")
+            raise TypeError(f"{type(self).__name__}: x: expected a tensor, got a {type(x).__name__}")
         if x.dim() < 1 or x.shape[-1] != self.in_channels:
-            raise ShapeError(f"{type(self).__name__}: x is {list(x.shape)}, the layer has {self.in_channels} features")
+            raise ShapeError(
+                f"{type(self).__name__}: x: expected the layer's {self.in_channels} features, got {list(x.shape)}"
+            )
         if self.training and self.qweight.trainable and torch.is_grad_enabled():
             return self._train(x)
         exporting = getattr(torch.compiler, "_is_exporting_flag", False)

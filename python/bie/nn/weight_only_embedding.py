@@ -97,13 +97,13 @@ class WeightOnlyEmbedding(WholeWeights, nn.Module):
         if num_embeddings < 1 or embedding_dim < 1:
             raise ShapeError(f"{name}: the table is [{num_embeddings}, {embedding_dim}], sizes are positive")
         if bits not in _WIDTHS:
-            raise ValueError(f"{name}: bits is {bits}, 1, 2, 3, 4, 5, 6 or 8 is wanted")
+            raise ValueError(f"{name}: bits: expected 1, 2, 3, 4, 5, 6 or 8, got {bits}")
         if group_size != -1 and group_size < 1:
-            raise ValueError(f"{name}: group_size is {group_size}, -1 or a positive number is wanted")
+            raise ValueError(f"{name}: group_size: expected -1 or a positive number, got {group_size}")
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise ValueError(f"{name}: padding_idx is {padding_idx}, the table has {num_embeddings} rows")
         if dtype not in (torch.float32, torch.float16, torch.bfloat16):
-            raise ValueError(f"{name}: dtype is {dtype}, float32, float16 or bfloat16 is wanted")
+            raise ValueError(f"{name}: dtype: expected float32, float16 or bfloat16, got {dtype}")
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
         self.sparse, self.activation, self.factor = sparse, activation, float(factor)
         self.bits, self.group_size = bits, embedding_dim if group_size == -1 else min(group_size, embedding_dim)
@@ -164,7 +164,7 @@ class WeightOnlyEmbedding(WholeWeights, nn.Module):
         """
         shape = (self.num_embeddings, self.embedding_dim)
         if tuple(weight.shape) != shape:
-            raise ShapeError(f"{type(self).__name__}: the weight is {list(weight.shape)}, {list(shape)} is wanted")
+            raise ShapeError(f"{type(self).__name__}: the weight: expected {list(shape)}, got {list(weight.shape)}")
         scales, zeros = ops.weight_only_ranges(weight, self.bits, self.group_size, dtype=self.scales.dtype)
         values = weight.detach().t().float()
         with torch.no_grad():
@@ -176,7 +176,7 @@ class WeightOnlyEmbedding(WholeWeights, nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         if not isinstance(input, Tensor):
-            raise TypeError(f"{type(self).__name__}: the input is a {type(input).__name__}, a tensor is wanted")
+            raise TypeError(f"{type(self).__name__}: the input: expected a tensor, got a {type(input).__name__}")
         return self._train(input) if self._trains else self._look_up(input)
 
     def _plain_words(self) -> Tensor:

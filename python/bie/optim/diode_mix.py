@@ -26,10 +26,10 @@ def _check(group: dict[str, Any]) -> None:
     for name in ("lr", "eps", "weight_decay", "renew_scale_every"):
         value = float(group[name])
         if not (math.isfinite(value) and value >= 0):
-            raise ValueError(f"DiodeMix: {name} is {group[name]}, a number >= 0 is wanted")
+            raise ValueError(f"DiodeMix: {name}: expected a number >= 0, got {group[name]}")
     for beta in group["betas"]:
         if not 0 <= beta < 1 or len(group["betas"]) != 2:
-            raise ValueError(f"DiodeMix: betas are {group['betas']}, two numbers in [0, 1) are wanted")
+            raise ValueError(f"DiodeMix: betas: expected two numbers in [0, 1), got {group['betas']}")
     if "rank" in group and not all(name in group for name in _GALORE):
         raise ValueError(f"DiodeMix: a group with a rank also wants {', '.join(_GALORE)}")
 

@@ -58,10 +58,10 @@ class GaLoreProjector:
     ) -> None:
         if rank < 1 or update_proj_gap < 1:
             raise ValueError(
-                f"GaLoreProjector: rank is {rank} and update_proj_gap {update_proj_gap}, 1 or more is wanted"
+                f"GaLoreProjector: rank and update_proj_gap: expected 1 or more, got {rank} and {update_proj_gap}"
             )
         if proj_type not in _KINDS:
-            raise ValueError(f"GaLoreProjector: proj_type is {proj_type!r}, {', '.join(_KINDS)} are wanted")
+            raise ValueError(f"GaLoreProjector: proj_type: expected one of {', '.join(_KINDS)}, got {proj_type!r}")
         self.rank = rank
         self.verbose = verbose
         self.update_proj_gap = update_proj_gap
@@ -128,7 +128,9 @@ class GaLoreProjector:
         if (left is not None and left.size(1) != low_rank_grad.size(0)) or (
             right is not None and right.size(0) != low_rank_grad.size(1)
         ):
-            raise ShapeError(f"GaLoreProjector: low_rank_grad is {list(low_rank_grad.shape)}, another rank is wanted")
+            raise ShapeError(
+                f"GaLoreProjector: low_rank_grad: expected the rank of the vectors, got {list(low_rank_grad.shape)}"
+            )
         full = low_rank_grad if left is None else left.to(low_rank_grad.dtype) @ low_rank_grad
         full = full if right is None else full @ right.to(low_rank_grad.dtype)
         return full * self.scale
@@ -149,7 +151,7 @@ class GaLoreProjector:
             ValueError: another ``type``, NaN or infinity. ShapeError: not a float matrix.
         """
         if type not in ("right", "left", "full"):
-            raise ValueError(f"GaLoreProjector: type is {type!r}, right, left or full is wanted")
+            raise ValueError(f"GaLoreProjector: type: expected right, left or full, got {type!r}")
         _check_matrix("get_orthogonal_matrix", "weights", weights)
         wide = weights.detach()
         wide = wide if wide.dtype == torch.float64 else wide.float()
@@ -161,6 +163,6 @@ class GaLoreProjector:
 def _check_matrix(function: str, name: str, matrix: Tensor, *, finite: bool = True) -> None:
     if matrix.dim() != 2 or matrix.numel() == 0 or not matrix.is_floating_point():
         shape = f"{list(matrix.shape)} {matrix.dtype}"
-        raise ShapeError(f"GaLoreProjector.{function}: {name} is {shape}, a float matrix is wanted")
+        raise ShapeError(f"GaLoreProjector.{function}: {name}: expected a float matrix, got {shape}")
     if finite and not torch.isfinite(matrix).all():
         raise ValueError(f"GaLoreProjector.{function}: {name} holds NaN or infinity")

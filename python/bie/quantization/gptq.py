@@ -66,11 +66,11 @@ class _Grid:
 def _check(weight: Tensor, bits: int, group_size: int) -> int:
     """The group's size, -1 resolved."""
     if weight.dim() != 2 or not weight.is_floating_point() or weight.numel() == 0:
-        raise ShapeError(f"the weight is {list(weight.shape)} of {weight.dtype}, a matrix of floats is wanted")
+        raise ShapeError(f"the weight: expected a matrix of floats, got {list(weight.shape)} of {weight.dtype}")
     if bits not in _WIDTHS:
-        raise ValueError(f"bits is {bits}, 1, 2, 3, 4, 5, 6 or 8 is wanted")
+        raise ValueError(f"bits: expected 1, 2, 3, 4, 5, 6 or 8, got {bits}")
     if group_size != -1 and group_size < 1:
-        raise ValueError(f"group_size is {group_size}, -1 or a positive number is wanted")
+        raise ValueError(f"group_size: expected -1 or a positive number, got {group_size}")
     return weight.size(1) if group_size == -1 else group_size
 
 
@@ -158,11 +158,11 @@ def gptq(
     """
     size, k = _check(weight, bits, group_size), weight.size(1)
     if hessian.shape != (k, k):
-        raise ShapeError(f"gptq: the Hessian is {list(hessian.shape)}, [{k}, {k}] is wanted")
+        raise ShapeError(f"gptq: the Hessian: expected [{k}, {k}], got {list(hessian.shape)}")
     if not bool(torch.isfinite(weight).all() and torch.isfinite(hessian).all()):
         raise ValueError("gptq: the weight or the Hessian holds NaN or infinity")
     if not damping > 0:
-        raise ValueError(f"gptq: damping is {damping}, a positive number is wanted")
+        raise ValueError(f"gptq: damping: expected a positive number, got {damping}")
     device, static_groups = weight.device, bits == 1 if static_groups is None else static_groups
     work, h = weight.detach().t().double().contiguous(), hessian.to(device=device, dtype=torch.float64)  # [k, n]
     grid = _Grid(-(-k // size), bits, whole_zeros, dtype)

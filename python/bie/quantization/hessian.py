@@ -40,7 +40,7 @@ class Hessian:
         """
         k = self._sum.size(0)
         if x.dim() < 1 or x.size(-1) != k or not x.is_floating_point():
-            raise ShapeError(f"Hessian: x is {list(x.shape)} of {x.dtype}, floats of {k} features are wanted")
+            raise ShapeError(f"Hessian: x: expected floats of {k} features, got {list(x.shape)} of {x.dtype}")
         rows = x.detach().reshape(-1, k)
         rows = rows if rows.dtype == torch.float64 else rows.float()
         products = rows.t() @ rows

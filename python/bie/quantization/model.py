@@ -135,7 +135,7 @@ def quantize(
         (['0', '2'], 'MPQLinear')
     """
     if method not in _METHODS:
-        raise ValueError(f"quantize: method is {method!r}, 'gptq' or 'nearest' is wanted")
+        raise ValueError(f"quantize: method: expected 'gptq' or 'nearest', got {method!r}")
     batches = list(batches)
     if not batches:
         raise ValueError("quantize: there is no batch")

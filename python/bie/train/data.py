@@ -136,5 +136,5 @@ def load(spec: str, size: tuple[int, int] | None = None, fit: str | None = None)
         return _digits()
     read = {"mnist": _mnist, "cifar10": _cifar10}.get(kind)
     if read is None or not folder:
-        raise ValueError(f"--data is {spec}; digits, mnist:DIR, cifar10:DIR or images:DIR is wanted")
+        raise ValueError(f"--data: expected digits, mnist:DIR, cifar10:DIR or images:DIR, got {spec}")
     return read(Path(folder))

@@ -38,17 +38,17 @@ _ENTRIES = {"pool": {"size": _number(2, _SIDES)}, "linear": _PRODUCT, "conv": _P
 def _layer(given: Any, place: str) -> _Layer:
     """A layer with all its entries; ``ValueError`` with the place of what is wrong."""
     if not isinstance(given, dict):
-        raise ValueError(f"{place} is {json.dumps(given)[:40]}, an object is wanted")
+        raise ValueError(f"{place}: expected an object, got {json.dumps(given)[:40]}")
     kind = given.get("type")
     if kind not in _ENTRIES:
-        raise ValueError(f"{place}.type is {json.dumps(kind)[:40]}, one of conv, linear, pool is wanted")
+        raise ValueError(f"{place}.type: expected one of conv, linear, pool, got {json.dumps(kind)[:40]}")
     layer: _Layer = {"type": kind}
     for name, (otherwise, fits, wanted) in _ENTRIES[kind].items():
         value = given.get(name, otherwise)
         if name not in given and otherwise is None:
             raise ValueError(f"{place} has no {name}")
         if not fits(value):
-            raise ValueError(f"{place}.{name} is {json.dumps(value)[:40]}, {wanted} is wanted")
+            raise ValueError(f"{place}.{name}: expected {wanted}, got {json.dumps(value)[:40]}")
         layer[name] = value
     for name in given:
         if name not in layer:
@@ -64,7 +64,7 @@ def load_description(path: Path) -> list[_Layer]:
         raise ValueError(f"net description {path}: this is no JSON") from None
     try:
         if not isinstance(whole, dict) or whole.get("format_version") != 1:
-            raise ValueError("an object whose format_version is 1 is wanted")
+            raise ValueError("expected an object whose format_version is 1, got another")
         if extra := whole.keys() - {"format_version", "layers"}:
             raise ValueError(f"{min(extra)} is no entry of this")
         layers = whole.get("layers")

@@ -56,7 +56,7 @@ def _files(folder: Path) -> tuple[list[str], list[Path], list[int]]:
     """(classes, paths, labels)."""
     classes = _names(folder, folders=True)
     if len(classes) < 2:
-        raise ValueError(f"image folder {folder}: holds {len(classes)} class folders, at least 2 are wanted")
+        raise ValueError(f"image folder {folder}: expected at least 2 class folders, got {len(classes)}")
     paths: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(classes):

@@ -84,21 +84,21 @@ def _check(options: argparse.Namespace) -> None:
     for name, least in (("hidden", 1), ("width", 1), ("depth", 1), ("epochs", 1), ("batch", 2)):
         value = getattr(options, name)
         if value is not None and value < least:
-            raise ValueError(f"--{name} is {value}, a number from {least} on is wanted")
+            raise ValueError(f"--{name}: expected a number from {least} on, got {value}")
     for name in ("lr", "integer_lr", "integer_memory"):
         value = getattr(options, name)
         if value is not None and not (math.isfinite(value) and value > 0):
-            raise ValueError(f"--{name.replace('_', '-')} is {value}, a positive number is wanted")
+            raise ValueError(f"--{name.replace('_', '-')}: expected a positive number, got {value}")
     decay, floor = options.weight_decay, options.step_floor
     if decay is not None and not (math.isfinite(decay) and decay >= 0):
-        raise ValueError(f"--weight-decay is {decay}, a number >= 0 is wanted")
+        raise ValueError(f"--weight-decay: expected a number >= 0, got {decay}")
     if options.warmup is not None and not 0 <= options.warmup < 1:
-        raise ValueError(f"--warmup is {options.warmup}, a share in [0, 1) is wanted")
+        raise ValueError(f"--warmup: expected a share in [0, 1), got {options.warmup}")
     if not 0 <= floor <= 1:
-        raise ValueError(f"--step-floor is {floor}, a number in [0, 1] is wanted")
+        raise ValueError(f"--step-floor: expected a number in [0, 1], got {floor}")
     for name in ("patience", "renew_scale_every", "checkpoint_every", "seed"):
         if getattr(options, name) < 0:
-            raise ValueError(f"--{name.replace('_', '-')} is {getattr(options, name)}, a number >= 0 is wanted")
+            raise ValueError(f"--{name.replace('_', '-')}: expected a number >= 0, got {getattr(options, name)}")
     for name in ("resume", "checkpoint_every"):
         if getattr(options, name) and options.run is None:
             raise ValueError(f"--{name.replace('_', '-')} wants --run, the folder to go on in")
@@ -115,7 +115,7 @@ def _check(options: argparse.Namespace) -> None:
     if options.no_norm and ARCHITECTURES[options.arch].deep:
         raise ValueError(f"{options.arch} does not train without BatchNorm")
     if options.arch == "mlp" and options.hidden and options.width:
-        raise ValueError("--hidden and --width are the same size of an mlp, one of them is wanted")
+        raise ValueError("--hidden and --width: expected one of them, as they are the same size of an mlp, got both")
 
 
 def _check_files(options: argparse.Namespace) -> None:
@@ -155,13 +155,13 @@ def _bits_of(options: argparse.Namespace, names: list[str]) -> dict[str, int]:
     for word in options.bits_of:
         name, _, bits = word.rpartition("=")
         if not name or bits not in map(str, BITS):
-            raise ValueError(f"--bits-of {word}: NAME=BITS of 32, 8, 4 or 1 bits is wanted")
+            raise ValueError(f"--bits-of: expected NAME=BITS of 32, 8, 4 or 1 bits, got {word}")
         given.append((name, int(bits), f"--bits-of {word}"))
     for name, bits, option in given:
         if bits is None:
             continue
         if name in said:
-            raise ValueError(f"{option}: {said[name]} speaks of layer {name} too, one is wanted")
+            raise ValueError(f"{option}: expected one option for layer {name}, got {said[name]} too")
         found[name], said[name] = bits, option
     return found
 

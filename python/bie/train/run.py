@@ -92,7 +92,7 @@ class Run:
         self.ranks = Ranks(self.device)
         if self.batch < 2 * self.ranks.world:  # of one image BatchNorm knows no variance
             raise ValueError(
-                f"--batch is {self.batch}, at least 2 images for each of {self.ranks.world} ranks are wanted"
+                f"--batch: expected at least 2 images for each of {self.ranks.world} ranks, got {self.batch}"
             )
         self._prepare_layers()
         self.net.to(self.device)

@@ -73,7 +73,7 @@ def _attribute(function: str, qweight: Tensor, name: str) -> Tensor:
 
 def _of_rows(name: str, tensor: Tensor, rows: int) -> Tensor:
     if tensor.shape != (rows,):
-        raise ShapeError(f"{name} is {list(tensor.shape)}, [{rows}] is wanted")
+        raise ShapeError(f"{name}: expected [{rows}], got {list(tensor.shape)}")
     return tensor
 
 
@@ -92,8 +92,8 @@ def _check_sizes(function: str, qweight: Tensor, scales: Tensor, zeros: Tensor) 
     wanted = [scales.size(0), packed if qweight.asym else columns]
     if scales.dim() != 2 or scales.size(1) != columns or list(zeros.shape) != wanted:
         raise ShapeError(
-            f"{function}: scales are {list(scales.shape)} and zeros {list(zeros.shape)}, "
-            f"[groups, {columns}] and [groups, {wanted[1]}] are wanted"
+            f"{function}: scales and zeros: expected [groups, {columns}] and [groups, {wanted[1]}], got "
+            f"{list(scales.shape)} and {list(zeros.shape)}"
         )
 
 
@@ -108,8 +108,8 @@ def mixed_rows(function: str, q_group_map: Tensor, rows: list[int] | None) -> di
     rows = list(rows or ())[: len(MIXED_WIDTHS)]  # BITorch Engine has a seventh, for its kernel
     if len(rows) != len(MIXED_WIDTHS) or sorted(rows) != rows or q_group_map.numel() != 2 * rows[-1]:
         raise ShapeError(
-            f"{function}: q_group_map is {list(q_group_map.shape)} and rows {rows}, two numbers for each of the rows "
-            "and six ascending counts are wanted"
+            f"{function}: q_group_map and rows: expected two numbers for each of the rows and six ascending "
+            f"counts, got {list(q_group_map.shape)} and {rows}"
         )
     group, left = (q_group_map.view(-1, 2).long() & 0xFFFF).unbind(1)
     starts = torch.ones_like(group, dtype=torch.bool)
@@ -135,7 +135,7 @@ def make_group_map(q_groups: Tensor, num_qrows: int) -> Tensor:
     """
     if q_groups.dim() != 1 or q_groups.numel() % 2 or q_groups.is_floating_point():
         raise ShapeError(
-            f"make_group_map: q_groups is {list(q_groups.shape)} {q_groups.dtype}, integer pairs are wanted"
+            f"make_group_map: q_groups: expected integer pairs, got {list(q_groups.shape)} of {q_groups.dtype}"
         )
     bits, first = q_groups.long().view(-1, 2).unbind(1)
     packed = torch.diff(first, append=first.new_tensor([num_qrows]))
@@ -192,7 +192,7 @@ def gptq_style_zeros_packing(zeros: Tensor, w_bit: int, out_features: int, group
         ShapeError: ``zeros`` is not [G, out_features]. ValueError: NaN or infinity.
     """
     if zeros.dim() != 2 or zeros.size(1) != out_features:
-        raise ShapeError(f"gptq_style_zeros_packing: zeros are {list(zeros.shape)}, [groups, {out_features}] is wanted")
+        raise ShapeError(f"gptq_style_zeros_packing: zeros: expected [groups, {out_features}], got {list(zeros.shape)}")
     if zeros.is_floating_point() and not torch.isfinite(zeros).all():
         raise ValueError("gptq_style_zeros_packing: zeros hold NaN or infinity")
     codes = zeros.detach().double().round().clamp(1, 2**w_bit) - 1
@@ -203,9 +203,9 @@ def layer_type(function: str, qweight: Tensor) -> int:
     """1 (MPQ) or 2 (MBWQ); an error that names ``function`` for anything else."""
     kind = getattr(qweight, "layer_type", None)
     if kind is None:
-        raise ValueError(f"{function}: qweight.layer_type is None, 1 (MPQ) or 2 (MBWQ) is wanted")
+        raise ValueError(f"{function}: qweight.layer_type: expected 1 (MPQ) or 2 (MBWQ), got None")
     if kind not in (1, 2):
-        raise NotImplementedError(f"{function}: qweight.layer_type is {kind}, 1 (MPQ) or 2 (MBWQ) is wanted")
+        raise NotImplementedError(f"{function}: qweight.layer_type: expected 1 (MPQ) or 2 (MBWQ), got {kind}")
     return kind
 
 
@@ -230,14 +230,14 @@ def pack_fp_weight(weight: Tensor, qweight: Tensor, unpacked_zeros: Tensor | Non
     format = coded(function, qweight)
     wanted = (format.rows, qweight.size(1))
     if weight.shape != wanted:
-        raise ShapeError(f"{function}: the weight is {list(weight.shape)}, {list(wanted)} is wanted")
+        raise ShapeError(f"{function}: the weight: expected {list(wanted)}, got {list(weight.shape)}")
     if not torch.isfinite(weight).all():
         raise ValueError(f"{function}: the weight holds NaN or infinity")
     zeros = format.zeros
     if qweight.asym and unpacked_zeros is not None:
         if unpacked_zeros.shape != format.scales.shape:
             raise ShapeError(
-                f"{function}: the zeros are {list(unpacked_zeros.shape)}, {list(format.scales.shape)} is wanted"
+                f"{function}: the zeros: expected {list(format.scales.shape)}, got {list(unpacked_zeros.shape)}"
             )
         zeros = gptq_style_zeros_packing(unpacked_zeros, qweight.w_bit, qweight.size(1), -1)
     return ops.weight_only_pack(weight.detach().float(), format.scales, zeros, **format.options)
@@ -264,7 +264,7 @@ def update_zeros(qweight: Tensor, norm_grad: Tensor, step_size: float, unpacked_
     zeros = _plain_zeros(qweight, weight) if unpacked_zeros is None else unpacked_zeros
     wanted = (weight.rows, qweight.size(1))
     if norm_grad.shape != wanted:
-        raise ShapeError(f"update_zeros: norm_grad is {list(norm_grad.shape)}, {list(wanted)} is wanted")
+        raise ShapeError(f"update_zeros: norm_grad: expected {list(wanted)}, got {list(norm_grad.shape)}")
     wide = norm_grad.detach().float()
     order = weight.options.get("q_perm")
     if order is not None and order.any():

@@ -62,7 +62,7 @@ class Rule(NamedTuple):
 def moment_dtype(dtype: torch.dtype) -> torch.dtype:
     """float32, or bfloat16 for every 16-bit type: float16 cannot hold the steps of a second moment near 1e-8."""
     if dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        raise ValueError(f"the moments' dtype is {dtype}, float32, bfloat16 or float16 is wanted")
+        raise ValueError(f"the moments' dtype: expected float32, bfloat16 or float16, got {dtype}")
     return torch.float32 if dtype == torch.float32 else torch.bfloat16
 
 
@@ -228,7 +228,7 @@ def _step_embedding(param: Tensor, step: Step) -> None:
     columns = param.size(1) * (8 if param.dtype == torch.uint8 else 1)
     wanted = (param.size(0), columns)
     if s.shape != wanted:
-        raise ShapeError(f"binary embedding: exp_avg_s is {list(s.shape)}, {list(wanted)} is wanted")
+        raise ShapeError(f"binary embedding: exp_avg_s: expected {list(wanted)}, got {list(s.shape)}")
     if grad.is_sparse:
         rows, votes = _rows_of(grad)
     else:
@@ -261,7 +261,7 @@ def _step_weight_only(param: Tensor, step: Step) -> None:
     for name, moment in (("exp_avg_s", step.exp_avg_s), ("exp_avg_l", step.exp_avg_l)):
         if moment is None or moment.shape != grad.shape:
             shape = None if moment is None else list(moment.shape)
-            raise ShapeError(f"weight-only weight: {name} is {shape}, {list(grad.shape)} is wanted")
+            raise ShapeError(f"weight-only weight: {name}: expected {list(grad.shape)}, got {shape}")
     if step.projector is not None:  # Adam's direction in the projector's space, projected back
         direction = torch.zeros_like(grad, dtype=torch.float32)
         low = numbers | {"weight_decay": 0.0, "correct_bias": False, "lr": 1.0}
@@ -269,7 +269,7 @@ def _step_weight_only(param: Tensor, step: Step) -> None:
         grad, moments = step.projector.project_back(direction.neg_()), (None, None)
     wanted = [weight.rows, param.size(1)]
     if list(grad.shape) != wanted:
-        raise ShapeError(f"weight-only weight: the gradient is {list(grad.shape)}, {wanted} is wanted")
+        raise ShapeError(f"weight-only weight: the gradient: expected {wanted}, got {list(grad.shape)}")
     moves_zeros = step.number % _ZEROS_EVERY == 0
     rest = getattr(param, "rest", None)
     ops.diode_mix_weight_only_(

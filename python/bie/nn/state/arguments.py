@@ -40,14 +40,14 @@ def pair(name: str, value: int | tuple[int, int], least: int) -> tuple[int, int]
     """(height, width) from an integer or a pair of them; ``ValueError`` for anything else or below ``least``."""
     both = tuple(value) if isinstance(value, tuple | list) else (value, value)
     if len(both) != 2 or any(isinstance(v, bool) or not isinstance(v, int) or v < least for v in both):
-        raise ValueError(f"{name} is {value}, an integer or a pair of integers >= {least} is wanted")
+        raise ValueError(f"{name}: expected an integer or a pair of integers >= {least}, got {value}")
     return both
 
 
 def one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
     """The value, if it is one of the choices; ``ValueError`` for any other."""
     if value not in choices:
-        raise ValueError(f"{name} is {value!r}, {' or '.join(map(repr, choices))} is wanted")
+        raise ValueError(f"{name}: expected {' or '.join(map(repr, choices))}, got {value!r}")
     return value
 
 
@@ -59,7 +59,8 @@ def bit_width(layer: nn.Module, name: str, value: int) -> int:
     """``TypeError`` for what is no int: where nn.Linear has its ``bias``, layers of BITorch Engine have ``a_bit``."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(
-            f"{type(layer).__name__}: {name} is {value!r}, an int is wanted; a bias is asked for by its name, bias=True"
+            f"{type(layer).__name__}: {name}: expected an int, got {value!r}; a bias is asked for by its "
+            "name, bias=True"
         )
     return int(value)
 
@@ -68,5 +69,5 @@ def single(name: str, value: int | tuple[int]) -> int:
     """A size along one axis, from an integer or a tuple of one; ``ValueError`` for anything else."""
     number = value[0] if isinstance(value, tuple | list) and len(value) == 1 else value
     if isinstance(number, bool) or not isinstance(number, int):
-        raise ValueError(f"{name} is {value}, an integer is wanted")
+        raise ValueError(f"{name}: expected an integer, got {value}")
     return number

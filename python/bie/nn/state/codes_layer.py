@@ -104,4 +104,4 @@ class CodesLayer(QuantLayer):
 
     def _check_dtype(self, x: Tensor) -> None:
         if x.dtype not in (torch.float32, torch.float16, torch.bfloat16, torch.int8):
-            raise self._shape_error(x, "float32, float16, bfloat16 or int8 codes are wanted")
+            raise self._shape_error(x, "float32, float16, bfloat16 or int8 codes")

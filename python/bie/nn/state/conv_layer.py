@@ -34,7 +34,7 @@ class ConvLayer(QuantLayer):
         **options: Any,
     ) -> None:
         if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1:
-            raise ValueError(f"groups is {groups}, a positive integer is wanted")
+            raise ValueError(f"groups: expected a positive integer, got {groups}")
         if in_channels % groups or out_channels % groups:
             raise ValueError(f"groups is {groups}, which does not divide {in_channels} and {out_channels} channels")
         self._groups = groups
@@ -63,14 +63,16 @@ class ConvLayer(QuantLayer):
     def _check_image(self, x: Tensor) -> None:
         self._check_tensor(x)
         if x.dim() != 4 or x.shape[1] != self.in_channels:
-            raise self._shape_error(x, f"[batch, {self.in_channels}, height, width] is wanted")
+            raise self._shape_error(x, f"[batch, {self.in_channels}, height, width]")
 
     def _check_window(self, x: Tensor) -> None:
         g = self._geometry
         for i, size in enumerate(x.shape[2:]):
             span = g["dilation"][i] * (g["kernel_size"][i] - 1) + 1
             if size + 2 * g["padding"][i] < span:
-                raise self._shape_error(x, f"smaller than the kernel {g['kernel_size']} with padding {g['padding']}")
+                raise self._shape_error(
+                    x, f"sizes no smaller than the kernel {g['kernel_size']} with padding {g['padding']}"
+                )
 
     def _check_forward(self, x: Tensor) -> None:
         self._check_image(x)

@@ -21,6 +21,6 @@ def check_entry(name: str, entry: Any, shape: tuple[int, ...], dtype: torch.dtyp
     Of ``dtype`` where that is a type of integers, else of any float type and finite in ``dtype``.
     """
     if not isinstance(entry, Tensor):
-        raise ValueError(f"{name} is a {type(entry).__name__}, a tensor is wanted")
+        raise ValueError(f"{name}: expected a tensor, got a {type(entry).__name__}")
     ops.check_entry(entry, shape, dtype, name)
     return entry.detach()

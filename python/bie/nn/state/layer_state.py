@@ -67,12 +67,12 @@ class LayerState(NamesItself, WholeWeights, IntegerWeight, nn.Module):
     ) -> None:
         super().__init__()
         if not isinstance(bias, bool):
-            raise TypeError(f"{type(self).__name__}: bias is {bias!r}, True or False is wanted")
+            raise TypeError(f"{type(self).__name__}: bias: expected True or False, got {bias!r}")
         if any(size <= 0 for size in weight_shape):
             raise ValueError(f"{type(self).__name__}: the weight would be {list(weight_shape)}, sizes are positive")
         for wanted in (dtype, weight_dtype):
             if wanted not in (torch.float32, torch.float16, torch.bfloat16):
-                raise ValueError(f"{type(self).__name__}: dtype is {wanted}, float32, float16 or bfloat16 is wanted")
+                raise ValueError(f"{type(self).__name__}: dtype: expected float32, float16 or bfloat16, got {wanted}")
         self._dtype, self._weight_dtype, self._weight_shape = dtype, weight_dtype, torch.Size(weight_shape)
         self._packed_from: _Sources | None = None  # what qweight is the packed form of
         self._scale_ready, self._guarded_scale, self._trained = False, 0.0, False
@@ -163,11 +163,11 @@ class LayerState(NamesItself, WholeWeights, IntegerWeight, nn.Module):
         weight is ``x[o] / channel_scale[o]``.
         """
         if not isinstance(x, Tensor):
-            raise TypeError(f"{type(self).__name__}: the weight is a {type(x).__name__}, a tensor is wanted")
+            raise TypeError(f"{type(self).__name__}: the weight: expected a tensor, got a {type(x).__name__}")
         x = self._weight_entry(x)
         if x.shape != self._weight_shape or not x.is_floating_point():
-            wanted = f"{list(self._weight_shape)} of a floating-point dtype is wanted"
-            raise ShapeError(f"{type(self).__name__}: the weight is {list(x.shape)} of {x.dtype}, {wanted}")
+            wanted, got = f"{list(self._weight_shape)} of a floating-point dtype", f"{list(x.shape)} of {x.dtype}"
+            raise ShapeError(f"{type(self).__name__}: the weight: expected {wanted}, got {got}")
         self.qweight = None
         weight = x.detach().to(device=self._device(), dtype=self._float_dtype(), copy=True).contiguous()
         if self.channel_scale is not None:

@@ -38,4 +38,4 @@ class LinearLayer(QuantLayer):
     def _check_forward(self, x: Tensor) -> None:
         self._check_tensor(x)
         if x.dim() < 1 or x.shape[-1] != self.in_features:
-            raise self._shape_error(x, f"the layer has {self.in_features} features")
+            raise self._shape_error(x, f"the layer's {self.in_features} features")

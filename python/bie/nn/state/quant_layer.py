@@ -207,15 +207,15 @@ class QuantLayer(StepSizeOptions, LayerState):
 
     def _check_tensor(self, x: Tensor) -> None:
         if not isinstance(x, Tensor):
-            raise TypeError(f"{type(self).__name__}: x is a {type(x).__name__}, a tensor is wanted")
+            raise TypeError(f"{type(self).__name__}: x: expected a tensor, got a {type(x).__name__}")
         if x.is_nested:
             raise TypeError(
-                f"{type(self).__name__}: x is a nested tensor, a dense one is wanted; an nn.TransformerEncoder makes "
-                "them of padded batches unless it has enable_nested_tensor=False"
+                f"{type(self).__name__}: x: expected a dense tensor, got a nested one; an nn.TransformerEncoder "
+                "makes them of padded batches unless it has enable_nested_tensor=False"
             )
 
     def _shape_error(self, x: Tensor, wanted: str) -> ShapeError:
-        return ShapeError(f"{type(self).__name__}: x is {list(x.shape)} of {x.dtype}, {wanted}")
+        return ShapeError(f"{type(self).__name__}: x: expected {wanted}, got {list(x.shape)} of {x.dtype}")
 
     # The forward pass.
 

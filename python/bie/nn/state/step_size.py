@@ -109,7 +109,7 @@ class StepSizeOptions:
     @step_size_floor.setter
     def step_size_floor(self, value: float) -> None:
         if not 0 <= value <= 1:
-            raise ValueError(f"step_size_floor is {value}, a number in [0, 1] is wanted")
+            raise ValueError(f"step_size_floor: expected a number in [0, 1], got {value}")
         self._step_size_floor = value
 
     def _first_values(self) -> Iterable[tuple[Tensor, float]]:

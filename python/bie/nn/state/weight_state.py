@@ -33,7 +33,7 @@ class StagedState:
 def check_scale(entry: str, name: str, tensor: Tensor) -> Tensor:
     """The 0-dim float32 of an entry for the scale ``name``; ``ValueError`` for what cannot be one."""
     if not isinstance(tensor, Tensor):
-        raise ValueError(f"the entry '{entry}' is a {type(tensor).__name__}, a tensor is wanted")
+        raise ValueError(f"the entry '{entry}': expected a tensor, got a {type(tensor).__name__}")
     least = {"scale_w": 0.0, "eps": 1e-30}.get(name)  # a learned one may have crossed zero
     return ops.check_scale_entry(tensor, least, f"the entry '{entry}'")
 
@@ -54,7 +54,7 @@ def check_state(layer: LayerState, own: dict[str, Tensor], prefix: str) -> Stage
         if place is None and name not in ("weight", "qweight"):
             staged.unexpected.append(name)
         elif not isinstance(tensor, Tensor):
-            raise ValueError(f"the entry '{entry}' is a {type(tensor).__name__}, a tensor is wanted")
+            raise ValueError(f"the entry '{entry}': expected a tensor, got a {type(tensor).__name__}")
         elif name in _VECTORS:
             ops.check_entry(tensor, place.shape, place.dtype, f"the entry '{entry}'")
             staged.values[name] = tensor.detach()

@@ -38,7 +38,7 @@ class QLinearInf(BinaryLinearImplementationMixin, BinaryLinearCPP):
         bias: bool = False,
     ) -> None:
         if (bit_width(self, "a_bit", a_bit), bit_width(self, "w_bit", w_bit)) != (1, 1):
-            raise ValueError(f"QLinearInf: a_bit is {a_bit} and w_bit {w_bit}, 1 is wanted for both")
+            raise ValueError(f"QLinearInf: a_bit and w_bit: expected 1 for both, got {a_bit} and {w_bit}")
         BinaryLinearCPP.__init__(self, input_features, out_features, device, bias=bias)
 
     @classmethod

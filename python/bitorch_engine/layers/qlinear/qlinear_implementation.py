@@ -19,5 +19,5 @@ class QLinearImplementationMixin(CustomImplementationMixin, ABC):
         """(whether, why not): the sizes must be positive; any number of features and a bias are taken."""
         inputs, outputs = recipe.layer.in_features, recipe.layer.out_features
         if inputs < 1 or outputs < 1:
-            return False, f"the layer is {inputs} x {outputs}, positive sizes are wanted"
+            return False, f"the layer: expected positive sizes, got {inputs} x {outputs}"
         return True, ""
