@@ -1,6 +1,7 @@
 """Includes go downward only: reports every include that points up, sideways into an ISA folder, or out to torch, and
-every operator that asks which device it is on, every loop over elements outside the kernels, and every library that
-prints, ends the process, asks the environment or keeps what a second caller would share.
+every operator that asks which device it is on, every loop over elements outside the kernels, every library that
+prints, ends the process, asks the environment or keeps what a second caller would share, and every error that says what
+is wanted behind what was got.
 
 Usage: check_layers.py [ROOT]. One line per offence and exit status 1; silent otherwise.
 """
@@ -113,6 +114,9 @@ PROMISES = {
         },
     ),
 }
+# An error names the thing at fault, then what was expected, then what was got.
+SPEAKING = ["include", "src", "python"]
+WANTED = re.compile(r'"(?:[^"\\]|\\.)*\b(?:is|are) wanted\b')
 FOREIGN = re.compile(r"^(torch|ATen|c10|caffe2|pybind11)/|^(Python|pyconfig)\.h$")
 
 
@@ -196,6 +200,20 @@ def broken_promise(file: PurePosixPath, line: str) -> str | None:
     return None
 
 
+def misworded(root: Path) -> list[str]:
+    """One line per sentence of another form in the tree at `root`."""
+    found = []
+    for folder in SPEAKING:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix not in {*SUFFIXES, ".py"}:
+                continue
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                code = line.replace('"""', "") if path.suffix == ".py" else line.split("//")[0]
+                if WANTED.search(code):
+                    found.append(f"{path.relative_to(root)}:{number}: says what is wanted: expected B, got A")
+    return found
+
+
 def check(root: Path) -> list[str]:
     """One line per offence in the tree at `root`."""
     root = root.resolve()
@@ -216,7 +234,7 @@ def check(root: Path) -> list[str]:
                 reason = match and offence(file, match[1], resolve(root, file, match[1]))
                 if reason:
                     found.append(f"{file}:{number}: includes {match[1]}: {reason}")
-    return found
+    return found + misworded(root)
 
 
 def main() -> int:

@@ -124,6 +124,33 @@ def test_a_kept_promise_is_not(tmp_path, line):
     assert check_layers.check(tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("src/ops/a.cpp", '  fail(op, ": x is ", x.sizes(), ", a matrix is wanted");'),
+        ("include/bie/formats/a.h", '  fail("\\"x\\" is 3, 2 to 16 are wanted");'),
+        ("src/kernels/cuda/a.cu", '  fail("a number is wanted: 3");'),
+        ("python/bie/nn/a.py", '    raise ValueError(f"bits is {bits}, 1, 4 or 8 is wanted")'),
+    ],
+)
+def test_an_error_of_another_form_is_reported(tmp_path, file, line):
+    tree(tmp_path, {file: f"\n{line}\n", "tests/a.py": line, "docs/a.md": line})
+    assert check_layers.check(tmp_path) == [f"{file}:2: says what is wanted: expected B, got A"]
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("src/ops/a.cpp", '  fail(": x: expected a matrix, got ", x.sizes());  // where "one" is wanted'),
+        ("src/ops/a.cpp", "/// Undefined where none is wanted."),
+        ("python/bie/nn/a.py", '    """A step, where one is wanted."""'),
+    ],
+)
+def test_comments_say_wanted(tmp_path, file, line):
+    tree(tmp_path, {file: line})
+    assert check_layers.check(tmp_path) == []
+
+
 def test_instruction_sets_are_those_of_cmake():
     names = {folder.name for folder in check_layers.ISA_FOLDERS}
     assert names == {"portable", "avx2", "neon", "dotprod", "i8mm", "avxvnni", "avx512bw", "avx512", "amx"}
