@@ -37,6 +37,8 @@ bool is_upper(std::uint32_t code);
 bool is_lower(std::uint32_t code);
 bool is_letter(std::uint32_t code);
 bool is_decimal(std::uint32_t code);
+/// str.isdigit: decimals, and digits above and below the line or in circles.
+bool is_digit(std::uint32_t code);
 bool is_numeric(std::uint32_t code);
 
 /// A text's characters, each a text.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "text/chat_template/filters.h"
 #include "text/chat_template/parser.h"
 
 namespace bie::text::chat {
@@ -99,6 +100,7 @@ ExpressionPtr ExpressionParser::expression(bool with_condition) {
 ExpressionPtr ExpressionParser::condition() {
   const Deeper deeper(*this);
   int line = current().line;
+  const auto unknown = static_cast<std::ptrdiff_t>(unknown_.size());
   ExpressionPtr value = either();
   while (skip_name("if")) {
     auto result = node(ExpressionKind::condition, line);
@@ -107,6 +109,7 @@ ExpressionPtr ExpressionParser::condition() {
     add(*result, skip_name("else") ? condition() : nullptr);
     value = std::move(result);
     line = current().line;
+    unknown_.erase(unknown_.begin() + unknown, unknown_.end());
   }
   return value;
 }
@@ -432,6 +435,8 @@ ExpressionPtr ExpressionParser::filters(ExpressionPtr value, bool starts_inside)
     add(*result, std::move(value));
     result->text = expect_any_name();
     while (skip_sign(".")) result->text += formats::joined(".", expect_any_name());
+    if (!is_optional_ && !is_filter(result->text))
+      unknown_.push_back({result->line, formats::joined("no filter named ", formats::in_quotes(result->text))});
     if (is_sign("(")) call_arguments(result->arguments);
     value = done(std::move(result));
   }
@@ -444,6 +449,8 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr value) {
   add(*result, std::move(value));
   result->text = expect_any_name();
   while (skip_sign(".")) result->text += formats::joined(".", expect_any_name());
+  if (!is_optional_ && !is_test(result->text))
+    unknown_.push_back({result->line, formats::joined("no test named ", formats::in_quotes(result->text))});
   const bool has_operand = is(TokenKind::name) || is(TokenKind::string) || is(TokenKind::integer) ||
                            is(TokenKind::real) || is_sign("[") || is_sign("{");
   if (is_sign("(")) {

@@ -221,6 +221,8 @@ class BraceFormat {
 
   Value value_of(const std::string& name) {
     const std::size_t end = std::min(name.find_first_of(".["), name.size());
+    if (end == 0 && !name.empty())
+      refuse("expected the name or number of a field in front of its attributes, got none");
     Value value = first_value(name.substr(0, end));
     for (std::size_t at = end; at < name.size();) {
       if (name[at] == '.') {

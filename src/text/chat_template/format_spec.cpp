@@ -73,6 +73,7 @@ std::string with_separators(const std::string& digits, char separator) {
 
 FormatSpec format_spec(std::string_view text) {
   FormatSpec spec;
+  spec.is_empty = text.empty();
   const std::size_t first = text.empty() ? 0 : next_character(text, 0);
   if (first < text.size() && is_one_of(text[first], "<>^=")) {
     spec.fill = text.substr(0, first);
@@ -130,16 +131,15 @@ MarkedText with_width(Runtime& runtime, MarkedText text, const FormatSpec& spec,
 
 MarkedText formatted(Runtime& runtime, const Value& value, const FormatSpec& given) {
   FormatSpec spec = given;
-  const bool is_number = value.is_number() && !(value.is(Kind::boolean) && spec.type == '\0');
+  const bool is_number = value.is_number() && !(value.is(Kind::boolean) && spec.is_empty);
   if (!is_number || spec.type == 's') {
     if (value.is_number() && spec.type == 's') refuse("unknown format code 's' for a number");
-    if (!value.is(Kind::string) && !value.is(Kind::boolean) && (spec.width > 0 || spec.type != '\0'))
-      refuse("unsupported format of ", type_name(value));
+    if (!value.is(Kind::string) && !spec.is_empty) refuse("unsupported format of ", type_name(value));
     if (spec.type != 's' && spec.type != '\0') refuse("unknown format code for a string");
     if (spec.align == '=') refuse("'=' alignment not allowed in string format specifier");
     MarkedText text = shown(runtime, value);
     if (spec.precision >= 0) text = text.part(0, offset_of(text.bytes(), static_cast<std::size_t>(spec.precision)));
-    if (spec.align == '\0') spec.align = value.is(Kind::boolean) ? '>' : '<';
+    if (spec.align == '\0') spec.align = '<';
     return with_width(runtime, std::move(text), spec);
   }
   if (spec.type == 'c') refuse("expected a format of a number, got 'c'");

@@ -16,6 +16,7 @@ struct FormatSpec {
   char separator = '\0';  ///< of thousands
   std::int64_t width = 0, precision = -1;
   char type = '\0';
+  bool is_empty = true;  ///< whether nothing is asked for
 };
 
 /// [[fill]align][sign][#][0][width][,][.precision][type]

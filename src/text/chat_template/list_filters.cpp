@@ -214,7 +214,9 @@ Value groupby(Runtime& runtime, const Value& value, Args arguments) {
     if (group.empty()) return;
     const Value grouper = p.truth(2) ? *group_key : attribute_of(group[0]);
     const Value all = runtime.list(std::move(group));
-    groups.push_back(runtime.tuple({grouper, all}));
+    auto pair = std::make_shared<Sequence>(Flavour::tuple, std::vector<Value>{grouper, all}, runtime.meter);
+    pair->is_group = true;
+    groups.push_back(Value::object(Kind::sequence, std::move(pair)));
     group.clear();
   };
   for (const Value& item : sorted(runtime, values, keys, false)) {

@@ -82,7 +82,9 @@ constexpr Method loop_methods[] = {{"cycle", cycle}, {"changed", changed}};
 
 }  // namespace
 
-std::optional<Value> sequence_method(Runtime&, const Value& value, std::string_view name) {
+std::optional<Value> sequence_method(const Value& value, std::string_view name) {
+  if (value.sequence().is_group && (name == "grouper" || name == "list"))
+    return value.sequence().values[name == "list" ? 1 : 0];
   if (value.sequence().flavour == Flavour::list) return bound_method(list_methods, value, name);
   if (value.sequence().flavour <= Flavour::range) return bound_method(tuple_methods, value, name);
   return std::nullopt;

@@ -9,7 +9,7 @@
 namespace bie::text::chat {
 
 std::optional<Value> string_method(const Value& value, std::string_view name);
-std::optional<Value> sequence_method(Runtime& runtime, const Value& value, std::string_view name);
+std::optional<Value> sequence_method(const Value& value, std::string_view name);
 std::optional<Value> dict_method(const Value& value, std::string_view name);
 /// cycle and changed.
 std::optional<Value> loop_method(const Value& value, std::string_view name);

@@ -20,6 +20,7 @@ class Parser : private ExpressionParser {
     result.varargs = symbols_.of("varargs");
     result.kwargs = symbols_.of("kwargs");
     result.symbols = std::move(symbols_);
+    if (!unknown_.empty()) refuse_at(unknown_[0].line, unknown_[0].what);
     return result;
   }
 
@@ -74,8 +75,16 @@ class Parser : private ExpressionParser {
   /// A body that `break` does not leave.
   Block function_body(std::string_view end) {
     const int loops = std::exchange(loops_, 0);
-    Block all = whole_body(end);
+    Block all = scope_body(end);
     loops_ = loops;
+    return all;
+  }
+
+  /// A body with a scope of its own.
+  Block scope_body(std::string_view end) {
+    const bool is_optional = std::exchange(is_optional_, false);
+    Block all = whole_body(end);
+    is_optional_ = is_optional;
     return all;
   }
 
@@ -101,6 +110,7 @@ class Parser : private ExpressionParser {
 
   StatementPtr condition(int line) {
     auto result = statement(StatementKind::condition, line);
+    const bool is_optional = std::exchange(is_optional_, true);
     for (bool goes_on = true; goes_on;) {
       result->expressions.push_back(tuple(/*with_condition=*/false));
       result->blocks.push_back(body({"elif", "else", "endif"}));
@@ -108,6 +118,7 @@ class Parser : private ExpressionParser {
       goes_on = end == "elif";
       if (end == "else") result->blocks.push_back(whole_body("endif"));
     }
+    is_optional_ = is_optional;
     return result;
   }
 
@@ -116,6 +127,7 @@ class Parser : private ExpressionParser {
     result->targets.push_back(target("in", /*with_attributes=*/false));
     expect_name("in");
     result->expressions.push_back(tuple(/*with_condition=*/false, "recursive"));
+    const bool is_optional = std::exchange(is_optional_, false);
     result->expressions.push_back(skip_name("if") ? expression() : nullptr);
     result->is_recursive = skip_name("recursive");
     ++loops_;
@@ -125,6 +137,7 @@ class Parser : private ExpressionParser {
     --loops_;
     if (take().text == "else") result->blocks.push_back(whole_body("endfor"));
     --all_loops_;
+    is_optional_ = is_optional;
     return result;
   }
 
@@ -147,8 +160,10 @@ class Parser : private ExpressionParser {
       return result;
     }
     result->kind = StatementKind::set_block;
+    const bool is_optional = std::exchange(is_optional_, false);
     result->expressions.push_back(filters(nullptr));
-    result->blocks.push_back(whole_body("endset"));
+    is_optional_ = is_optional;
+    result->blocks.push_back(scope_body("endset"));
     return result;
   }
 
@@ -239,8 +254,10 @@ class Parser : private ExpressionParser {
 
   StatementPtr filter_block(int line) {
     auto result = statement(StatementKind::filter_block, line);
+    const bool is_optional = std::exchange(is_optional_, false);
     result->expressions.push_back(filters(nullptr, /*starts_inside=*/true));
-    result->blocks.push_back(whole_body("endfilter"));
+    is_optional_ = is_optional;
+    result->blocks.push_back(scope_body("endfilter"));
     return result;
   }
 
@@ -248,11 +265,11 @@ class Parser : private ExpressionParser {
     auto result = statement(StatementKind::with, line);
     while (!is(TokenKind::block_end) && !is_sign(":")) {
       if (!result->targets.empty()) expect_sign(",");
-      result->targets.push_back(target_of(*primary()));
+      result->targets.push_back(target({}, /*with_attributes=*/false));
       expect_sign("=");
       result->expressions.push_back(expression());
     }
-    result->blocks.push_back(whole_body("endwith"));
+    result->blocks.push_back(scope_body("endwith"));
     return result;
   }
 

@@ -71,7 +71,15 @@ class ExpressionParser {
     ExpressionParser& parser_;
   };
 
+  /// A filter or test that nobody knows. jinja2 refuses it at once unless a condition may keep it from being applied.
+  struct Unknown {
+    int line;
+    std::string what;
+  };
+
   Symbols symbols_;
+  std::vector<Unknown> unknown_;
+  bool is_optional_ = false;        // whether a condition decides if what is read is evaluated
   std::vector<Mentions> mentions_;  // of the macros that are open
   int depth_ = 0;
 

@@ -14,8 +14,11 @@ bool is_kind(const Value& value, Flavour flavour) {
 bool equal_sequences(Runtime& runtime, const Value& a, const Value& b) {
   const auto& x = a.sequence();
   const auto& y = b.sequence();
-  const bool are_views = x.flavour >= Flavour::keys;
-  if (x.flavour != y.flavour || (are_views && &x != &y) || x.values.size() != y.values.size()) return false;
+  if (x.flavour != y.flavour || x.values.size() != y.values.size()) return false;
+  if (x.flavour == Flavour::values || x.flavour == Flavour::iterator) return &x == &y;
+  if (x.flavour == Flavour::keys || x.flavour == Flavour::items)
+    return std::all_of(x.values.begin(), x.values.end(),
+                       [&](const Value& value) { return contains(runtime, b, value); });
   for (std::size_t i = 0; i < x.values.size(); ++i)
     if (!equal(runtime, x.values[i], y.values[i])) return false;
   return true;

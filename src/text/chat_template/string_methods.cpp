@@ -199,6 +199,24 @@ Value has_case(Runtime& runtime, const Value& self, Args arguments) {
   return Value::of(has_any);
 }
 
+/// Whether upper case begins each word of letters, and there is one.
+Value istitle(Runtime& runtime, const Value& self, Args arguments) {
+  const Parameters p(runtime, "istitle", arguments, {});
+  const std::string& bytes = self.bytes();
+  runtime.meter.step(bytes.size() / 4);
+  bool is_inside = false, has_any = false;
+  for (std::size_t at = 0; at < bytes.size();) {
+    const std::size_t next = next_character(bytes, at);
+    const std::uint32_t code = code_of(std::string_view(bytes).substr(at, next - at));
+    const bool is_title = in_case(code, Case::title) == utf8(code) && in_case(code, Case::lower) != utf8(code);
+    if (is_title ? is_inside : is_lower(code) && !is_inside) return Value::of(false);
+    is_inside = is_title || is_lower(code);
+    has_any = has_any || is_inside;
+    at = next;
+  }
+  return Value::of(has_any);
+}
+
 Value format(Runtime& runtime, const Value& self, Args arguments) {
   return made(runtime, self, brace_formatted(runtime, self.text(), arguments));
 }
@@ -234,11 +252,12 @@ constexpr Method methods[] = {
     {"zfill", zfill},
     {"isspace", all_are<is_space>},
     {"isalpha", all_are<is_letter>},
-    {"isdigit", all_are<is_decimal>},
+    {"isdigit", all_are<is_digit>},
     {"isdecimal", all_are<is_decimal>},
     {"isnumeric", all_are<is_numeric>},
     {"isalnum", all_are<is_alnum>},
     {"isascii", isascii},
+    {"istitle", istitle},
     {"isupper", has_case<is_upper, is_lower>},
     {"islower", has_case<is_lower, is_upper>},
     {"format", format},

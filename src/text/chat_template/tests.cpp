@@ -37,7 +37,8 @@ bool is_callable(const Value& v) { return v.is(Kind::function) || v.is(Kind::loo
 bool is_escaped(const Value& v) { return v.is(Kind::string) && v.is_markup(); }
 bool can_iterate(const Value& v) { return is_iterable(v) || v.is(Kind::loop); }
 bool is_sequence(const Value& v) {
-  return v.is(Kind::string) || v.is(Kind::dict) || (v.is(Kind::sequence) && v.sequence().flavour < Flavour::keys);
+  return v.is(Kind::undefined) || v.is(Kind::string) || v.is(Kind::dict) ||
+         (v.is(Kind::sequence) && v.sequence().flavour < Flavour::keys);
 }
 
 template <std::string_view const& sign>
@@ -145,13 +146,13 @@ bool is_test(std::string_view name) { return found_test(name) != nullptr; }
 
 Value apply_filter(Runtime& runtime, std::string_view name, const Value& value, const Arguments& arguments) {
   const Filter* const filter = any_filter(name);
-  if (filter == nullptr) refuse("expected a filter that is read, got ", formats::in_quotes(name));
+  if (filter == nullptr) refuse("no filter named ", formats::in_quotes(name));
   return filter->body(runtime, value, arguments);
 }
 
 bool passes_test(Runtime& runtime, std::string_view name, const Value& value, const Arguments& arguments) {
   const Test* const test = found_test(name);
-  if (test == nullptr) refuse("expected a test that is read, got ", formats::in_quotes(name));
+  if (test == nullptr) refuse("no test named ", formats::in_quotes(name));
   return test->body(runtime, value, arguments);
 }
 

@@ -112,6 +112,7 @@ struct Sequence : Object {
   const Flavour flavour;
   const std::vector<Value> values;
   std::string shown;             ///< a range as Python writes it
+  bool is_group = false;         ///< a pair of groupby, whose values have names
   mutable std::size_t next = 0;  ///< the first value that an iterator has not given
   const int depth;
   const Charge charge;
