@@ -14,6 +14,7 @@ from PIL import Image
 from safetensors.torch import save
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from chat_cases import EXPRESSIONS, TEMPLATES
 from net_writer import coded_net, float_net, plain_net
 from onnx_models import seeds
 
@@ -163,6 +164,15 @@ JOINED = ["\u2581", "t", "h", "e", "th", "the", "\u2581the", "\u2581\u2581", "\n
 WITH_BYTES = pieces(["<unk>", "<s>", "<end>", *HEXES, *JOINED], [2, 3, 3, *[6] * 256, *[1] * 8, 4])
 write("tokenizer_fuzz", "pieces", struct.pack("<H", len(SAID)) + SAID + WITH_BYTES)
 write("tokenizer_fuzz", "unknown", struct.pack("<H", 6) + b"ab the" + pieces(["<unk>", *JOINED], [2, *[1] * 9]))
+
+
+for i, template in enumerate([*(f"{{{{ {expression} }}}}" for expression in EXPRESSIONS), *TEMPLATES]):
+    write("chat_template_fuzz", f"case_{i}", bytes(2) + template.encode())
+said = b'[{"role": "user", "content": "a<|im_end|>"}, {"role": "assistant", "content": null}]'
+chatml = (
+    b"{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + (m.content or '') + '<|im_end|>\\n' }}{% endfor %}"
+)
+write("chat_template_fuzz", "messages", struct.pack("<H", len(said)) + said + chatml)
 
 
 def language_model(architecture: str, kind: int, facts: dict, tensors: dict[str, list[int]]) -> bytes:

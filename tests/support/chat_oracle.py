@@ -6,7 +6,11 @@ import datetime
 import json
 
 from llm_library import Error, Library
-from transformers.utils.chat_template_utils import _compile_jinja_template
+from transformers.utils.chat_template_utils import (
+    _alias_reasoning_fields,
+    _compile_jinja_template,
+    _normalize_chat_messages,
+)
 
 NOW = datetime.datetime(2024, 7, 26, 13, 5, 9, tzinfo=datetime.timezone.utc)
 
@@ -40,4 +44,5 @@ def both(library: Library, source: str, messages=(), prompt: bool = False, **val
     """Ours and theirs, of the same JSON."""
     messages, values = json.loads(json.dumps([list(messages), values]))
     ours = found(library, source, messages, prompt, **values)
+    messages = _alias_reasoning_fields(_normalize_chat_messages(messages))
     return ours, wanted(source, messages=messages, add_generation_prompt=prompt, **values)

@@ -167,7 +167,8 @@ Value Evaluator::call_macro(const Macro& macro, const ScopePtr& scope, Arguments
   const std::size_t taken = std::min(given.positional.size(), count);
   std::vector<bool> is_set(count);
   for (std::size_t i = 0; i < count; ++i) {
-    const auto& [symbol, name] = macro.parameters[i];
+    const int symbol = macro.parameters[i].first;
+    const std::string& name = macro.parameters[i].second;
     const auto named =
         std::find_if(given.named.begin(), given.named.end(), [&](const auto& n) { return n.first == name; });
     is_set[i] = i < taken || named != given.named.end();

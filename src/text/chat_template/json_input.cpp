@@ -69,7 +69,22 @@ class Builder {
   bool end() {
     Open closed = std::move(open_.back());
     open_.pop_back();
+    if (is_messages_ && closed.is_dict && open_.size() == 1) closed.entries = message(closed.entries);
     return add(closed.is_dict ? runtime_.dict(closed.entries) : runtime_.list(std::move(closed.values)));
+  }
+
+  /// A message as transformers hands it on: without members that are null, and the reasoning under two more names.
+  Dict::Entries message(const Dict::Entries& given) {
+    Dict::Entries entries;
+    const Value* reasoning = nullptr;
+    for (const std::string_view name : {"reasoning", "thinking", "reasoning_content"})
+      for (const auto& [key, value] : given)
+        if (key.bytes() == name && !value.is(Kind::none)) reasoning = &value;
+    if (reasoning != nullptr) entries.emplace_back(runtime_.string("thinking"), *reasoning);
+    for (const auto& entry : given)
+      if (!entry.second.is(Kind::none)) entries.push_back(entry);
+    if (reasoning != nullptr) entries.emplace_back(runtime_.string("reasoning_content"), *reasoning);
+    return entries;
   }
 
   bool add(Value value) {

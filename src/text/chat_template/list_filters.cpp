@@ -49,7 +49,7 @@ Value sort(Runtime& runtime, const Value& value, Args arguments) {
     for (const Value& name : names) key.push_back(sort_key(runtime, path(runtime, item, name), p.truth(1)));
     keys.push_back(runtime.list(std::move(key)));
   }
-  return runtime.list(sorted(runtime, values, keys, p.truth(0)));
+  return runtime.list(sorted(runtime, values, keys, p.whole(0, 0) != 0));
 }
 
 Value dictsort(Runtime& runtime, const Value& value, Args arguments) {
@@ -63,7 +63,7 @@ Value dictsort(Runtime& runtime, const Value& value, Args arguments) {
     values.push_back(runtime.tuple({entry.first, entry.second}));
     keys.push_back(sort_key(runtime, by == "key" ? entry.first : entry.second, p.truth(0)));
   }
-  return runtime.list(sorted(runtime, values, keys, p.truth(2)));
+  return runtime.list(sorted(runtime, values, keys, p.whole(2, 0) != 0));
 }
 
 Value unique(Runtime& runtime, const Value& value, Args arguments) {
@@ -72,8 +72,7 @@ Value unique(Runtime& runtime, const Value& value, Args arguments) {
   std::vector<Value> result;
   for (const Value& item : items_of(runtime, value)) {
     const Value key = sort_key(runtime, p.is_set(1) ? path(runtime, item, p[1]) : item, p.truth(0));
-    if (!is_hashable(key) && !key.is(Kind::undefined)) refuse("unhashable type: '", type_name(key), "'");
-    if (key.is(Kind::undefined)) refuse(key.why());
+    if (!is_hashable(key)) refuse("unhashable type: '", type_name(key), "'");
     if (seen.try_emplace(key, true).second) result.push_back(item);
   }
   return runtime.sequence(Flavour::iterator, std::move(result));
@@ -171,9 +170,10 @@ Value batch(Runtime& runtime, const Value& value, Args arguments) {
     line.push_back(item);
   }
   if (!line.empty()) {
-    while (p.is_set(1) && static_cast<std::int64_t>(line.size()) < count) {
-      runtime.meter.step();
-      line.push_back(p[1]);
+    const std::int64_t missing = p.is_set(1) ? count - static_cast<std::int64_t>(line.size()) : 0;
+    if (missing > 0) {
+      runtime.meter.step(static_cast<std::size_t>(missing));
+      line.resize(static_cast<std::size_t>(count), p[1]);
     }
     flush();
   }

@@ -130,9 +130,7 @@ Value item(Runtime& runtime, const Value& value, const Value& key) {
 Value slice(Runtime& runtime, const Value& value, const Value& begin, const Value& end, const Value& step) {
   expect_defined(value);
   const bool is_sequence = value.is(Kind::sequence) && value.sequence().flavour < Flavour::keys;
-  if (value.is(Kind::dict)) refuse("unhashable type: 'slice'");
-  if (!is_sequence && !value.is(Kind::string))
-    return runtime.undefined(formats::joined("'", type_name(value), "' object has no slices"));
+  if (!is_sequence && !value.is(Kind::string)) refuse("'", type_name(value), "' object has no slices");
   if (!step.is(Kind::none) && !step.is_whole()) refuse("slice indices must be integers or None");
   const std::int64_t by = step.is(Kind::none) ? 1 : step.whole();
   if (by == 0) refuse("slice step cannot be zero");

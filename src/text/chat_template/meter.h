@@ -30,8 +30,9 @@ class Meter {
   Meter& operator=(const Meter&) = delete;
 
   void step(std::size_t count = 1) {
+    if (count > static_cast<std::uint64_t>(limits_.steps - steps_))
+      refuse("expected at most ", limits_.steps, " steps, got more");
     steps_ += static_cast<std::int64_t>(count);
-    if (steps_ > limits_.steps) refuse("expected at most ", limits_.steps, " steps, got more");
   }
   /// Refuses a text of that many bytes before it is made.
   void check_text(std::size_t bytes) const {

@@ -89,7 +89,7 @@ Value to_int(Runtime& runtime, const Value& value, Args arguments) {
   const Parameters p(runtime, "int", arguments, {"default", "base"});
   expect_defined(value);
   const Value otherwise = p.has(0) ? p[0] : Value::of(std::int64_t{0}, true);
-  const std::int64_t base = p.whole(1, 10);
+  const std::int64_t base = !p.has(1) ? 10 : p[1].is_whole() ? p[1].whole() : 1;  // 1 reads nothing
   if (value.is_whole()) return Value::of(value.whole(), value.mark());
   std::optional<Value> result;
   if (value.is(Kind::real)) {

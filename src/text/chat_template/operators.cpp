@@ -89,13 +89,18 @@ Value of_reals(std::string_view sign, double a, double b, bool mark) {
 
 bool is_list(const Value& value) { return value.is(Kind::sequence) && value.sequence().flavour <= Flavour::tuple; }
 
+/// The largest number there is where the product is no number.
+std::size_t product(std::size_t a, std::size_t b) {
+  std::size_t result = 0;
+  return __builtin_mul_overflow(a, b, &result) ? std::numeric_limits<std::int64_t>::max() : result;
+}
+
 Value repeated(Runtime& runtime, const Value& value, std::int64_t count) {
   const auto times = static_cast<std::size_t>(std::max<std::int64_t>(count, 0));
   if (value.is(Kind::string)) {
     const MarkedText& text = value.text();
     if (text.empty() || times == 0) return runtime.string("");
-    runtime.meter.check_text(times > (std::numeric_limits<std::size_t>::max() / text.size()) ? times
-                                                                                             : times * text.size());
+    runtime.meter.check_text(product(times, text.size()));
     MarkedText result;
     for (std::size_t i = 0; i < times; ++i) result.append(text);
     const Value all = runtime.string(std::move(result));
@@ -104,10 +109,8 @@ Value repeated(Runtime& runtime, const Value& value, std::int64_t count) {
   const auto& values = value.sequence().values;
   std::vector<Value> result;
   if (values.empty()) return runtime.sequence(value.sequence().flavour, {});
-  for (std::size_t i = 0; i < times; ++i) {
-    runtime.meter.step(values.size());
-    result.insert(result.end(), values.begin(), values.end());
-  }
+  runtime.meter.step(product(times, values.size()));
+  for (std::size_t i = 0; i < times; ++i) result.insert(result.end(), values.begin(), values.end());
   return runtime.sequence(value.sequence().flavour, std::move(result));
 }
 

@@ -41,7 +41,7 @@ Value split_method(Runtime& runtime, const Value& self, Args arguments) {
 
 Value splitlines(Runtime& runtime, const Value& self, Args arguments) {
   const Parameters p(runtime, "splitlines", arguments, {"keepends"});
-  return list_of(runtime, self, lines_of(runtime, self.text(), p.truth(0)));
+  return list_of(runtime, self, lines_of(runtime, self.text(), p.whole(0, 0) != 0));
 }
 
 template <bool from_right>
@@ -55,7 +55,8 @@ Value partition(Runtime& runtime, const Value& self, Args arguments) {
   if (found == std::string::npos) {
     parts[from_right ? 2 : 0] = text;
   } else {
-    parts = {text.part(0, found), p.text(0), text.part(found + separator.size(), text.size())};
+    const std::size_t end = found + separator.size();
+    parts = {text.part(0, found), text.part(found, end), text.part(end, text.size())};
   }
   std::vector<Value> values;
   for (MarkedText& part : parts) values.push_back(made(runtime, self, std::move(part)));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 namespace bie::text::chat {
@@ -19,7 +20,8 @@ int rank(const Value& key) {
   if (key.is(Kind::none)) return 0;
   if (key.is_number()) return 1;
   if (key.is(Kind::string)) return 2;
-  return 3;
+  if (key.is(Kind::undefined)) return 3;
+  return key.is(Kind::sequence) && key.sequence().flavour == Flavour::tuple ? 4 : 5;
 }
 
 bool less_number(const Value& a, const Value& b) {
@@ -93,9 +95,11 @@ bool KeyLess::operator()(const Value& a, const Value& b) const {
   const int x = rank(a), y = rank(b);
   if (x != y) return x < y;
   switch (x) {
-    case 0: return false;
+    case 0:
+    case 3: return false;
     case 1: return less_number(a, b);
     case 2: return a.bytes() < b.bytes();
+    case 5: return std::less<>()(a.address(), b.address());
     default: break;
   }
   const auto& left = a.sequence().values;
@@ -169,10 +173,12 @@ std::string_view type_name(const Value& value) {
 }
 
 bool is_hashable(const Value& value) {
-  if (value.is_number() || value.is(Kind::string) || value.is(Kind::none)) return true;
-  if (!value.is(Kind::sequence) || value.sequence().flavour != Flavour::tuple) return false;
-  const auto& values = value.sequence().values;
-  return std::all_of(values.begin(), values.end(), is_hashable);
+  if (value.is(Kind::dict)) return false;
+  if (!value.is(Kind::sequence)) return true;
+  const Sequence& sequence = value.sequence();
+  if (sequence.flavour != Flavour::tuple)
+    return sequence.flavour != Flavour::list && sequence.flavour != Flavour::keys && sequence.flavour != Flavour::items;
+  return std::all_of(sequence.values.begin(), sequence.values.end(), is_hashable);
 }
 
 }  // namespace bie::text::chat

@@ -83,6 +83,8 @@ class Value {
   /// Whether both are one object.
   bool is_same(const Value& other) const;
   int depth() const;
+  /// Of the object, by which values without an order of their own are told apart.
+  const void* address() const { return object_.get(); }
 
  private:
   Value(Kind kind, bool mark) : kind_(kind), mark_(mark) {}
