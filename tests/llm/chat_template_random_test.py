@@ -194,6 +194,7 @@ RANDOM = st.recursive(LITERALS, expressions, max_leaves=6)
 INCOMPARABLE = re.compile(r"\d{19}| at 0x[0-9a-f]+>|<built-in|<function|<class|range\(")
 
 
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")
 @settings(max_examples=1500, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(RANDOM)
 def test_a_random_expression(library, expression):

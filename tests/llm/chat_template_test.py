@@ -171,6 +171,22 @@ SPENDERS = {
     "an indent of JSON": "{{ [1]|tojson(indent=10 ** 15) }}",
     "a batch": "{{ [1]|batch(10 ** 15, 1)|list }}",
     "slices": "{{ [1]|slice(10 ** 15)|list }}",
+    "a long search": "{% set a = 'a' * 9999999 %}{% for i in range(999) %}{% set x = (a[1:999999] ~ 'b') in a %}"
+    "{% endfor %}",
+    "a long search from the end": "{% set a = 'a' * 9999999 %}{% for i in range(999) %}"
+    "{% set x = a.rfind('b' ~ a[1:999999]) %}{% endfor %}",
+    "lengths of a long text": "{% set a = 'a' * 60000000 %}{% for i in range(99999) %}{{ a|length }}{% endfor %}",
+    "classes of a long text": "{% set a = '\u00e9' * 30000000 %}{{ [a] }}",
+    "a long text many times": "{{ ['a' * 60000000] * 999 }}",
+    "a long text joined": "{{ (['a' * 60000000] * 999)|join }}",
+    "a long key": "{% set a = 'a' * 60000000 %}{% set d = {a: 1} %}{% for i in range(99999) %}{% set x = d[a ~ ''] %}"
+    "{% endfor %}",
+    "many names": "".join(f"{{% set a{i} = 1 %}}" for i in range(40_000))
+    + "{% for i in range(99999) %}{% set x = zz %}"
+    "{% for j in range(99) %}{{ zz }}{% endfor %}{% endfor %}",
+    "many tags on a line": "{% if 1 %}{% endif %}" * 49_000 + "{{ nope() }}",
+    "many arguments": "{{ f(" + ", ".join(f"a{i}=1" for i in range(90_000)) + ") }}",
+    "many parameters": "{% macro m(" + ", ".join(f"a{i}" for i in range(90_000)) + ") %}",
     "more than a MiB": "x" * ((1 << 20) + 1),
 }
 

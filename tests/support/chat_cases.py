@@ -568,6 +568,11 @@ xs|select('odd')|first
 xs|select('odd')|last
 xs|batch(2)|list
 xs|batch(2, 'x')|list
+xs|batch('x')|list
+xs|batch('x', 1)|list
+xs|batch(2.0)|list
+xs|batch(0)|list
+e|batch('x')|list
 xs|slice(2)|list
 xs|slice(2, 'x')|list
 xs|slice(0)|list

@@ -92,6 +92,7 @@ TEST(ChatTemplate, ThreadsShareOne) {
   const std::size_t pieces = chat.render(input).size();
   std::vector<std::thread> threads;
   std::vector<std::size_t> found(4);
+  threads.reserve(found.size());
   for (std::size_t& count : found)
     threads.emplace_back([&] {
       for (int i = 0; i < 20; ++i) count += chat.render(input).size();

@@ -74,6 +74,12 @@ std::size_t count_characters(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return !continues(c); }));
 }
 
+std::size_t class_steps(std::string_view text) {
+  const auto others =
+      std::count_if(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) >= 0xc0; });
+  return text.size() / 4 + 8 * static_cast<std::size_t>(others);
+}
+
 std::size_t offset_of(std::string_view text, std::size_t character) {
   std::size_t at = 0;
   for (; character > 0 && at < text.size(); --character) at = next_character(text, at);

@@ -20,6 +20,9 @@ std::size_t offset_of(std::string_view text, std::size_t character);
 std::uint32_t code_of(std::string_view character);
 std::string utf8(std::uint32_t code);
 
+/// Steps that looking up the class of each character counts for.
+std::size_t class_steps(std::string_view text);
+
 /// str.isspace.
 bool is_space(std::uint32_t code);
 /// Whether str.splitlines ends a line there.

@@ -87,7 +87,8 @@ ChatTemplate::ChatTemplate(std::string_view source, std::string name) {
     fail(name, 1, formats::joined("expected at most ", longest, " bytes, got ", source.size()));
   if (!is_utf8(source)) fail(name, 1, "expected UTF-8, got other bytes");
   try {
-    impl_ = std::make_unique<const Impl>(Impl{name, chat::parse(source)});
+    chat::Program program = chat::parse(source);
+    impl_ = std::make_unique<const Impl>(Impl{std::move(name), std::move(program)});
   } catch (const chat::RefusalAt& refusal) {
     fail(name, refusal.line, refusal.what());
   }

@@ -182,7 +182,7 @@ void Evaluator::call_block(const Statement& statement, const ScopePtr& scope) {
 }
 
 void Evaluator::assign(const Target& target, const Value& value, const ScopePtr& scope) {
-  runtime_.meter.step();
+  runtime_.meter.step(1 + scope->values.size() / 32);
   if (target.is_tuple) {
     const std::vector<Value> values = items_of(runtime_, value);
     if (values.size() != target.parts.size())
@@ -196,6 +196,7 @@ void Evaluator::assign(const Target& target, const Value& value, const ScopePtr&
   const Value names = look_up(name, scope);
   if (!names.is(Kind::names)) refuse("cannot assign attribute on non-namespace object");
   if (target.attribute[0] == '_') refuse("expected an attribute of a namespace without an underscore in front");
+  runtime_.meter.step(names.names().all.size() / 32);
   names.names().set(target.attribute, value);
 }
 

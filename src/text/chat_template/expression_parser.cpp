@@ -8,6 +8,7 @@ namespace bie::text::chat {
 namespace {
 
 constexpr int deepest_expression = 200;
+constexpr std::size_t most_arguments = 255;
 
 template <std::size_t n>
 bool is_one_of(const std::string& text, const std::array<std::string_view, n>& all) {
@@ -395,6 +396,8 @@ void ExpressionParser::call_arguments(CallArguments& arguments) {
     if (!holds) refuse_at(line, "expected positional arguments, then named ones, then * and **");
   };
   for (bool is_first = true; !is_sign(")"); is_first = false) {
+    if (arguments.named.size() > most_arguments)
+      fail(formats::joined("expected at most ", most_arguments, " named arguments, got more"));
     if (!is_first) {
       expect_sign(",");
       if (is_sign(")")) break;

@@ -9,9 +9,11 @@
 namespace bie::text::chat {
 
 Value Evaluator::look_up(const Expression& name, const ScopePtr& scope) {
-  for (const Scope* at = scope.get(); at != nullptr; at = at->parent.get())
+  for (const Scope* at = scope.get(); at != nullptr; at = at->parent.get()) {
+    runtime_.meter.step(at->values.size() / 32);
     for (const auto& [symbol, value] : at->values)
       if (symbol == name.symbol) return value;
+  }
   const auto& global = globals_[static_cast<std::size_t>(name.symbol)];
   if (global) return *global;
   return runtime_.undefined(formats::joined("'", program_.symbols.name(name.symbol), "' is undefined"));
@@ -125,7 +127,7 @@ Arguments Evaluator::arguments(const CallArguments& given, const ScopePtr& scope
     if (!key.is(Kind::string)) refuse("keywords must be strings");
     for (const auto& [other, old] : result.named)
       if (other == key.bytes()) refuse("got several values of the argument ", formats::in_quotes(other));
-    runtime_.meter.step();
+    runtime_.meter.step(1 + result.named.size());
     result.named.emplace_back(key.bytes(), value);
   }
   return result;
@@ -165,6 +167,7 @@ Value Evaluator::call_macro(const Macro& macro, const ScopePtr& scope, Arguments
   const auto inner = std::make_shared<Scope>(scope);
   const std::size_t count = macro.parameters.size();
   const std::size_t taken = std::min(given.positional.size(), count);
+  runtime_.meter.step(count + given.named.size());
   std::vector<bool> is_set(count);
   for (std::size_t i = 0; i < count; ++i) {
     const int symbol = macro.parameters[i].first;

@@ -114,6 +114,7 @@ std::string digits_of(const Value& value, const FormatSpec& spec) {
 }
 
 MarkedText with_width(Runtime& runtime, MarkedText text, const FormatSpec& spec, std::size_t sign_bytes) {
+  runtime.meter.step(text.size() / 16);
   const auto count = static_cast<std::int64_t>(count_characters(text.bytes()));
   if (spec.width <= count) return text;
   const auto missing = static_cast<std::size_t>(spec.width - count);

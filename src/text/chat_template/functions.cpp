@@ -52,7 +52,7 @@ Dict::Entries entries_of(Runtime& runtime, std::string_view function, const Argu
 Value make_dict(Runtime& runtime, Arguments& arguments) { return runtime.dict(entries_of(runtime, "dict", arguments)); }
 
 Value make_namespace(Runtime& runtime, Arguments& arguments) {
-  const Value names = runtime.names();
+  Value names = runtime.names();
   const Value all = runtime.dict(entries_of(runtime, "namespace", arguments));
   for (const auto& [name, value] : all.dict().entries) {
     if (!name.is(Kind::string)) continue;  // no template could ask for it
@@ -64,10 +64,10 @@ Value make_namespace(Runtime& runtime, Arguments& arguments) {
 
 Value make_cycler(Runtime& runtime, Arguments& arguments) {
   if (arguments.positional.empty()) refuse("at least one item has to be provided");
-  const Value names = runtime.names();
+  Value names = runtime.names();
   const auto at = std::make_shared<std::size_t>(0);
   const auto move = [names, at, items = arguments.positional](std::size_t to) {
-    const Value current = items[*at];
+    Value current = items[*at];
     *at = to % items.size();
     names.names().set("current", items[*at]);
     return current;

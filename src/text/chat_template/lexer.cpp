@@ -71,9 +71,9 @@ class Lexer {
         stop = before;
       }
     } else if (strip != '+' && strips_line) {
-      const std::size_t newline = end == at_ ? std::string::npos : text_.rfind('\n', end - 1);
-      const bool has_newline = newline != std::string::npos && newline >= at_;
-      const std::size_t line = has_newline ? newline + 1 : at_;
+      const std::size_t newline = std::string_view(text_).substr(at_, end - at_).rfind('\n');
+      const bool has_newline = newline != std::string_view::npos;
+      const std::size_t line = has_newline ? at_ + newline + 1 : at_;
       if ((has_newline || begins_line_) && behind_space(line) >= end) stop = line;
     }
     if (stop > at_) add(TokenKind::data, text_.substr(at_, stop - at_));

@@ -17,7 +17,7 @@ Value sort_key(Runtime& runtime, const Value& value, bool is_case_sensitive) {
   return runtime.string(in_case(runtime, value.text(), Case::lower));
 }
 
-bool is_less(Runtime& runtime, const Value& a, const Value& b) { return order(runtime, a, b) < 0; }
+bool is_less(Runtime& runtime, const Value& a, const Value& b) { return std::is_lt(order(runtime, a, b)); }
 
 /// A stable order by keys that may refuse to be compared.
 std::vector<Value> sorted(Runtime& runtime, const std::vector<Value>& values, const std::vector<Value>& keys,
@@ -29,6 +29,7 @@ std::vector<Value> sorted(Runtime& runtime, const std::vector<Value>& values, co
     return is_reverse ? is_less(runtime, keys[b], keys[a]) : is_less(runtime, keys[a], keys[b]);
   });
   std::vector<Value> result;
+  result.reserve(places.size());
   for (const std::size_t place : places) result.push_back(values[place]);
   return result;
 }
@@ -41,11 +42,13 @@ Value sort(Runtime& runtime, const Value& value, Args arguments) {
   if (names[0].is(Kind::string)) {
     const auto parts = split(runtime, names[0].text(), MarkedText(",", false), -1, Side::left);
     names.clear();
+    names.reserve(parts.size());
     for (const MarkedText& part : parts) names.push_back(runtime.string(part));
   }
   std::vector<Value> keys;
   for (const Value& item : values) {
     std::vector<Value> key;
+    key.reserve(names.size());
     for (const Value& name : names) key.push_back(sort_key(runtime, path(runtime, item, name), p.truth(1)));
     keys.push_back(runtime.list(std::move(key)));
   }
@@ -73,6 +76,7 @@ Value unique(Runtime& runtime, const Value& value, Args arguments) {
   for (const Value& item : items_of(runtime, value)) {
     const Value key = sort_key(runtime, p.is_set(1) ? path(runtime, item, p[1]) : item, p.truth(0));
     if (!is_hashable(key)) refuse("unhashable type: '", type_name(key), "'");
+    if (key.is(Kind::string)) runtime.meter.step(key.text().size() / 16);
     if (seen.try_emplace(key, true).second) result.push_back(item);
   }
   return runtime.sequence(Flavour::iterator, std::move(result));
@@ -107,7 +111,7 @@ Value sum(Runtime& runtime, const Value& value, Args arguments) {
 
 Value length(Runtime& runtime, const Value& value, Args arguments) {
   const Parameters p(runtime, "length", arguments, {});
-  return Value::of(length_of(value));
+  return Value::of(length_of(runtime, value));
 }
 
 Value first(Runtime& runtime, const Value& value, Args arguments) {
@@ -159,24 +163,23 @@ Value items(Runtime& runtime, const Value& value, Args arguments) {
 
 Value batch(Runtime& runtime, const Value& value, Args arguments) {
   const Parameters p(runtime, "batch", arguments, {"linecount", "fill_with"}, 1);
-  const std::int64_t count = p.whole(0, 1);
   std::vector<Value> result, line;
   const auto flush = [&] {
     result.push_back(runtime.list(std::move(line)));
     line.clear();
   };
+  const auto size = [&] { return Value::of(static_cast<std::int64_t>(line.size())); };
   for (const Value& item : items_of(runtime, value)) {
-    if (static_cast<std::int64_t>(line.size()) == count) flush();
+    if (equal(runtime, size(), p[0])) flush();
     line.push_back(item);
   }
-  if (!line.empty()) {
-    const std::int64_t missing = p.is_set(1) ? count - static_cast<std::int64_t>(line.size()) : 0;
-    if (missing > 0) {
-      runtime.meter.step(static_cast<std::size_t>(missing));
-      line.resize(static_cast<std::size_t>(count), p[1]);
-    }
-    flush();
+  if (line.empty()) return runtime.sequence(Flavour::iterator, std::move(result));
+  if (p.is_set(1) && std::is_lt(order(runtime, size(), p[0]))) {
+    const std::int64_t count = p.whole(0, 1);
+    runtime.meter.step(static_cast<std::size_t>(count));
+    line.resize(static_cast<std::size_t>(count), p[1]);
   }
+  flush();
   return runtime.sequence(Flavour::iterator, std::move(result));
 }
 
@@ -207,6 +210,7 @@ Value groupby(Runtime& runtime, const Value& value, Args arguments) {
     return found.is(Kind::undefined) && p.is_set(1) ? p[1] : found;
   };
   std::vector<Value> keys;
+  keys.reserve(values.size());
   for (const Value& item : values) keys.push_back(sort_key(runtime, attribute_of(item), p.truth(2)));
   std::vector<Value> groups, group;
   std::optional<Value> group_key;

@@ -35,7 +35,7 @@ Value missing(Runtime& runtime, const Value& value, std::string_view name) {
 std::optional<Value> found(Runtime& runtime, const Value& value, const Value& key) {
   if (value.is(Kind::dict)) {
     if (!is_hashable(key)) return std::nullopt;
-    const Value* const item = value.dict().find(key);
+    const Value* const item = look_up(runtime, value.dict(), key);
     return item == nullptr ? std::nullopt : std::optional<Value>(*item);
   }
   if (!key.is_whole()) return std::nullopt;
@@ -94,6 +94,7 @@ std::optional<Value> member(Runtime& runtime, const Value& value, std::string_vi
     case Kind::dict: return dict_method(value, name);
     case Kind::loop: return loop_member(runtime, value, name);
     case Kind::names: {
+      runtime.meter.step(value.names().all.size() / 32);
       const Value* const found = value.names().find(name);
       return found == nullptr ? std::nullopt : std::optional<Value>(*found);
     }
@@ -134,7 +135,7 @@ Value slice(Runtime& runtime, const Value& value, const Value& begin, const Valu
   if (!step.is(Kind::none) && !step.is_whole()) refuse("slice indices must be integers or None");
   const std::int64_t by = step.is(Kind::none) ? 1 : step.whole();
   if (by == 0) refuse("slice step cannot be zero");
-  const std::int64_t count = length_of(value);
+  const std::int64_t count = length_of(runtime, value);
   std::int64_t from = clipped(begin, by < 0 ? count - 1 : 0, count, by < 0);
   const std::int64_t to = clipped(end, by < 0 ? -1 : count, count, by < 0);
   if (is_sequence) {

@@ -33,7 +33,7 @@ Value copy(Runtime& runtime, const Value& self, Args arguments) {
 
 Value get(Runtime& runtime, const Value& self, Args arguments) {
   const Parameters p(runtime, "get", arguments, {"/key", "/default"}, 1);
-  const Value* const found = self.dict().find(p[0]);
+  const Value* const found = look_up(runtime, self.dict(), p[0]);
   if (found != nullptr) return *found;
   return p.has(1) ? p[1] : Value::none();
 }

@@ -15,6 +15,7 @@ using Args = const Arguments&;
 
 /// A number's text without white space around it and single underscores in it; none where these stand elsewhere.
 std::optional<std::string> number_text(Runtime& runtime, const MarkedText& text) {
+  runtime.meter.step(text.size() / 4);
   const std::string bytes = stripped(runtime, text, std::nullopt, Side::both).bytes();
   std::string result;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -150,9 +151,13 @@ Value round(Runtime& runtime, const Value& value, Args arguments) {
     if (precision < -18) return Value::of(std::int64_t{0}, value.mark());
     std::int64_t unit = 1;
     for (std::int64_t i = 0; i < -precision; ++i) unit *= 10;
-    const std::int64_t rest = ((value.whole() % unit) + unit) % unit, down = value.whole() - rest;
-    const bool is_up = rest * 2 > unit || (rest * 2 == unit && (down / unit) % 2 != 0);
-    return Value::of(is_up ? down + unit : down, value.mark());
+    const std::int64_t rest = ((value.whole() % unit) + unit) % unit;
+    std::int64_t result = 0;
+    bool is_large = __builtin_sub_overflow(value.whole(), rest, &result);
+    const bool is_up = rest * 2 > unit || (rest * 2 == unit && (result / unit) % 2 != 0);
+    is_large = is_large || (is_up && __builtin_add_overflow(result, unit, &result));
+    if (is_large) refuse("expected integers of 64 bits, got a larger one");
+    return Value::of(result, value.mark());
   }
   if (precision > 18 || precision < -300) refuse("round expects a precision of at most 18, got ", precision);
   const double unit = std::pow(10.0, static_cast<double>(precision));

@@ -163,9 +163,9 @@ bool compare(Runtime& runtime, std::string_view sign, const Value& a, const Valu
   if (sign == "in") return contains(runtime, b, a);
   if (sign == "not in") return !contains(runtime, b, a);
   const std::partial_ordering order = chat::order(runtime, a, b, sign);
-  if (sign == "<") return order < 0;
-  if (sign == "<=") return order <= 0;
-  return sign == ">" ? order > 0 : order >= 0;
+  if (sign == "<") return std::is_lt(order);
+  if (sign == "<=") return std::is_lteq(order);
+  return sign == ">" ? std::is_gt(order) : std::is_gteq(order);
 }
 
 Value concat(Runtime& runtime, const std::vector<Value>& values) {

@@ -201,6 +201,7 @@ class Parser : private ExpressionParser {
     while (!is_sign(")")) {
       if (!macro.parameters.empty()) expect_sign(",");
       const std::string name = expect_any_name();
+      if (macro.parameters.size() >= 255) fail("expected at most 255 parameters, got more");
       for (const auto& [symbol, other] : macro.parameters)
         if (other == name) fail(formats::joined("expected a parameter once, got ", formats::in_quotes(name), " twice"));
       if (skip_sign("="))

@@ -111,7 +111,7 @@ MarkedText repr(Runtime& runtime, const Value& value) {
     case Kind::integer: return {std::to_string(value.whole()), value.mark()};
     case Kind::real: return {shown_real(value.real()), value.mark()};
     case Kind::string: {
-      runtime.meter.step(value.text().size() / 16);
+      runtime.meter.step(class_steps(value.bytes()));
       MarkedText text = repr_string(value.text());
       if (!value.is_markup()) return text;
       MarkedText markup("Markup(", false);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "text/chat_template/characters.h"
+#include "text/chat_template/search.h"
 
 namespace bie::text::chat {
 namespace {
@@ -27,7 +28,7 @@ bool equal_sequences(Runtime& runtime, const Value& a, const Value& b) {
 bool equal_dicts(Runtime& runtime, const Dict& a, const Dict& b) {
   if (a.entries.size() != b.entries.size()) return false;
   return std::all_of(a.entries.begin(), a.entries.end(), [&](const auto& entry) {
-    const Value* const other = b.find(entry.first);
+    const Value* const other = look_up(runtime, b, entry.first);
     return other != nullptr && equal(runtime, entry.second, *other);
   });
 }
@@ -50,6 +51,11 @@ std::partial_ordering order_sequences(Runtime& runtime, const Value& a, const Va
 
 }  // namespace
 
+const Value* look_up(Runtime& runtime, const Dict& dict, const Value& key) {
+  if (key.is(Kind::string)) runtime.meter.step(key.text().size() / 16);
+  return dict.find(key);
+}
+
 bool truth(const Value& value) {
   switch (value.kind()) {
     case Kind::undefined:
@@ -69,7 +75,7 @@ bool truth(const Value& value) {
 
 bool equal(Runtime& runtime, const Value& a, const Value& b) {
   const Level level(runtime);
-  if (a.is_number() && b.is_number()) return order_numbers(a, b) == 0;
+  if (a.is_number() && b.is_number()) return std::is_eq(order_numbers(a, b));
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
     case Kind::undefined:
@@ -86,7 +92,10 @@ std::partial_ordering order(Runtime& runtime, const Value& a, const Value& b, st
   for (const Value* value : {&a, &b})
     if (value->is(Kind::undefined)) refuse(value->why());
   if (a.is_number() && b.is_number()) return order_numbers(a, b);
-  if (a.is(Kind::string) && b.is(Kind::string)) return a.bytes() <=> b.bytes();
+  if (a.is(Kind::string) && b.is(Kind::string)) {
+    runtime.meter.step(a.text().size() / 64);
+    return a.bytes() <=> b.bytes();
+  }
   if ((is_kind(a, Flavour::list) && is_kind(b, Flavour::list)) ||
       (is_kind(a, Flavour::tuple) && is_kind(b, Flavour::tuple)))
     return order_sequences(runtime, a, b, sign);
@@ -97,9 +106,9 @@ bool contains(Runtime& runtime, const Value& container, const Value& item) {
   if (container.is(Kind::string)) {
     if (!item.is(Kind::string)) refuse("'in <string>' requires string as left operand, not ", type_name(item));
     runtime.meter.step(container.text().size() / 16);
-    return container.bytes().find(item.bytes()) != std::string::npos;
+    return find_first(container.bytes(), item.bytes()) != std::string::npos;
   }
-  if (container.is(Kind::dict)) return container.dict().find(item) != nullptr;
+  if (container.is(Kind::dict)) return look_up(runtime, container.dict(), item) != nullptr;
   if (!is_iterable(container)) refuse("argument of type '", type_name(container), "' is not iterable");
   const std::vector<Value> items = items_of(runtime, container);
   return std::any_of(items.begin(), items.end(), [&](const Value& other) { return equal(runtime, other, item); });
@@ -132,10 +141,13 @@ bool has_length(const Value& value) {
          (value.is(Kind::sequence) && value.sequence().flavour != Flavour::iterator);
 }
 
-std::int64_t length_of(const Value& value) {
+std::int64_t length_of(Runtime& runtime, const Value& value) {
   if (!has_length(value)) refuse("object of type '", type_name(value), "' has no len()");
   std::size_t length = 0;
-  if (value.is(Kind::string)) length = count_characters(value.bytes());
+  if (value.is(Kind::string)) {
+    runtime.meter.step(value.text().size() / 64);
+    length = count_characters(value.bytes());
+  }
   if (value.is(Kind::dict)) length = value.dict().entries.size();
   if (value.is(Kind::loop)) length = value.loop().items.size();
   if (value.is(Kind::sequence)) length = value.sequence().values.size();

@@ -11,6 +11,8 @@
 namespace bie::text::chat {
 
 bool truth(const Value& value);
+/// The value of a key, null where there is none.
+const Value* look_up(Runtime& runtime, const Dict& dict, const Value& key);
 bool equal(Runtime& runtime, const Value& a, const Value& b);
 /// Refuses values that have no order.
 std::partial_ordering order(Runtime& runtime, const Value& a, const Value& b, std::string_view sign = "<");
@@ -21,7 +23,7 @@ bool is_iterable(const Value& value);
 /// What a for statement would go through; an iterator gives the rest of it once.
 std::vector<Value> items_of(Runtime& runtime, const Value& value);
 /// `len(value)`, refused where there is none.
-std::int64_t length_of(const Value& value);
+std::int64_t length_of(Runtime& runtime, const Value& value);
 bool has_length(const Value& value);
 
 /// `str(value)`; characters of texts keep their marks.

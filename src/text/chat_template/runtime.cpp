@@ -18,6 +18,8 @@ Value Runtime::sequence(Flavour flavour, std::vector<Value> values) {
 
 Value Runtime::dict(const Dict::Entries& entries) {
   meter.step(entries.size());
+  for (const auto& entry : entries)
+    if (entry.first.is(Kind::string)) meter.step(entry.first.text().size() / 16);
   return Value::object(Kind::dict, std::make_shared<Dict>(entries, meter));
 }
 

@@ -5,6 +5,7 @@
 #include "text/chat_template/format.h"
 #include "text/chat_template/methods.h"
 #include "text/chat_template/parameters.h"
+#include "text/chat_template/search.h"
 #include "text/chat_template/text_operations.h"
 
 namespace bie::text::chat {
@@ -19,6 +20,7 @@ Value made(Runtime& runtime, const Value& self, MarkedText text) {
 
 Value list_of(Runtime& runtime, const Value& self, std::vector<MarkedText> parts) {
   std::vector<Value> values;
+  values.reserve(parts.size());
   for (MarkedText& part : parts) values.push_back(made(runtime, self, std::move(part)));
   return runtime.list(std::move(values));
 }
@@ -50,7 +52,9 @@ Value partition(Runtime& runtime, const Value& self, Args arguments) {
   const MarkedText& text = self.text();
   const std::string& separator = p.text(0).bytes();
   if (separator.empty()) refuse("empty separator");
-  const std::size_t found = from_right ? text.bytes().rfind(separator) : text.bytes().find(separator);
+  runtime.meter.step(text.size() / 16);
+  const std::size_t found =
+      from_right ? find_last(runtime, text.bytes(), separator) : find_first(text.bytes(), separator);
   std::vector<MarkedText> parts(3);
   if (found == std::string::npos) {
     parts[from_right ? 2 : 0] = text;
@@ -59,6 +63,7 @@ Value partition(Runtime& runtime, const Value& self, Args arguments) {
     parts = {text.part(0, found), text.part(found, end), text.part(end, text.size())};
   }
   std::vector<Value> values;
+  values.reserve(parts.size());
   for (MarkedText& part : parts) values.push_back(made(runtime, self, std::move(part)));
   return runtime.tuple(std::move(values));
 }
@@ -70,6 +75,7 @@ Value has_affix(Runtime& runtime, const Value& self, Args arguments) {
   if (p.has(1)) {
     const Value none = Value::none();
     const auto bound = [&](std::size_t i) { return p.is_set(i) ? Value::of(p.whole(i, 0)) : none; };
+    runtime.meter.step(self.text().size() / 16);
     const std::int64_t count = static_cast<std::int64_t>(count_characters(self.bytes()));
     const Value first = bound(1), last = bound(2);
     if (first.is_whole() && first.whole() > count) return Value::of(false);
@@ -106,12 +112,12 @@ Value remove_affix(Runtime& runtime, const Value& self, Args arguments) {
 
 Value join(Runtime& runtime, const Value& self, Args arguments) {
   const Parameters p(runtime, "join", arguments, {"/iterable"}, 1);
-  std::vector<MarkedText> parts;
+  Joined joined(runtime, self.text());
   for (const Value& value : items_of(runtime, p[0])) {
     if (!value.is(Kind::string)) refuse("join() expects strings, got ", type_name(value));
-    parts.push_back(value.text());
+    joined.add(value.text());
   }
-  return made(runtime, self, joined_texts(runtime, self.text(), parts));
+  return made(runtime, self, joined.take());
 }
 
 template <MarkedText (*change)(Runtime&, const MarkedText&)>
@@ -137,10 +143,11 @@ Value find(Runtime& runtime, const Value& self, Args arguments) {
 Value count(Runtime& runtime, const Value& self, Args arguments) {
   const Parameters p(runtime, "count", arguments, {"/sub"}, 1);
   const std::string& wanted = p.text(0).bytes();
-  if (wanted.empty()) return Value::of(static_cast<std::int64_t>(count_characters(self.bytes()) + 1));
   runtime.meter.step(self.text().size() / 16);
+  if (wanted.empty()) return Value::of(static_cast<std::int64_t>(count_characters(self.bytes()) + 1));
   std::int64_t found = 0;
-  for (std::size_t at = 0; (at = self.bytes().find(wanted, at)) != std::string::npos; at += wanted.size()) ++found;
+  for (std::size_t at = 0; (at = find_first(self.bytes(), wanted, at)) != std::string::npos; at += wanted.size())
+    ++found;
   return Value::of(found);
 }
 
@@ -167,7 +174,7 @@ template <bool (*is)(std::uint32_t)>
 Value all_are(Runtime& runtime, const Value& self, Args arguments) {
   const Parameters p(runtime, "this method", arguments, {});
   const std::string& bytes = self.bytes();
-  runtime.meter.step(bytes.size() / 4);
+  runtime.meter.step(class_steps(bytes));
   for (std::size_t at = 0; at < bytes.size();) {
     const std::size_t next = next_character(bytes, at);
     if (!is(code_of(std::string_view(bytes).substr(at, next - at)))) return Value::of(false);
@@ -188,7 +195,7 @@ template <bool (*is)(std::uint32_t), bool (*is_other)(std::uint32_t)>
 Value has_case(Runtime& runtime, const Value& self, Args arguments) {
   const Parameters p(runtime, "this method", arguments, {});
   const std::string& bytes = self.bytes();
-  runtime.meter.step(bytes.size() / 4);
+  runtime.meter.step(class_steps(bytes));
   bool has_any = false;
   for (std::size_t at = 0; at < bytes.size();) {
     const std::size_t next = next_character(bytes, at);
@@ -204,7 +211,7 @@ Value has_case(Runtime& runtime, const Value& self, Args arguments) {
 Value istitle(Runtime& runtime, const Value& self, Args arguments) {
   const Parameters p(runtime, "istitle", arguments, {});
   const std::string& bytes = self.bytes();
-  runtime.meter.step(bytes.size() / 4);
+  runtime.meter.step(class_steps(bytes));
   bool is_inside = false, has_any = false;
   for (std::size_t at = 0; at < bytes.size();) {
     const std::size_t next = next_character(bytes, at);

@@ -44,10 +44,10 @@ Value replace(Runtime& runtime, const Value& value, Args arguments) {
 
 Value join(Runtime& runtime, const Value& value, Args arguments) {
   const Parameters p(runtime, "join", arguments, {"d", "attribute"});
-  std::vector<MarkedText> parts;
+  Joined joined(runtime, p.has(0) ? shown(runtime, p[0]) : MarkedText());
   for (const Value& part : items_of(runtime, value))
-    parts.push_back(shown(runtime, p.is_set(1) ? path(runtime, part, p[1]) : part));
-  return runtime.string(joined_texts(runtime, p.has(0) ? shown(runtime, p[0]) : MarkedText(), parts));
+    joined.add(shown(runtime, p.is_set(1) ? path(runtime, part, p[1]) : part));
+  return runtime.string(joined.take());
 }
 
 Value string(Runtime& runtime, const Value& value, Args arguments) {
@@ -117,6 +117,7 @@ Value truncate(Runtime& runtime, const Value& value, Args arguments) {
   if (!value.is(Kind::string)) refuse("truncate expects a string, got ", type_name(value));
   const MarkedText end = p.has(2) ? p.text(2) : MarkedText("...", false);
   const auto end_length = static_cast<std::int64_t>(count_characters(end.bytes()));
+  runtime.meter.step((value.text().size() + end.size()) / 16);
   const std::int64_t length = p.whole(0, 255), leeway = p.is_set(3) ? p.whole(3, 5) : 5;
   if (length < end_length || leeway < 0) refuse("truncate expects a length of at least that of its end, got less");
   const auto count = static_cast<std::int64_t>(count_characters(value.bytes()));
@@ -136,7 +137,7 @@ Value count_words(Runtime& runtime, const Value& value, Args arguments) {
   const Parameters p(runtime, "wordcount", arguments, {});
   const MarkedText text = shown(runtime, value);
   const std::string& bytes = text.bytes();
-  runtime.meter.step(bytes.size() / 4);
+  runtime.meter.step(class_steps(bytes));
   std::int64_t words = 0;
   bool is_inside = false;
   for (std::size_t at = 0; at < bytes.size();) {
@@ -181,14 +182,15 @@ Value url_encode(Runtime& runtime, const Value& value, Args arguments) {
     const MarkedText text = url_quoted(shown(runtime, part), "_.-~");
     return replaced(runtime, text, MarkedText("%20", false), MarkedText("+", false), -1);
   };
-  std::vector<MarkedText> parts;
+  Joined joined(runtime, MarkedText("&", false));
   for (const auto& [key, part] : pairs) {
     MarkedText text = quoted(key);
     text.append("=", false);
     text.append(quoted(part));
-    parts.push_back(std::move(text));
+    runtime.meter.step(text.size() / 4);
+    joined.add(text);
   }
-  return runtime.string(joined_texts(runtime, MarkedText("&", false), parts));
+  return runtime.string(joined.take());
 }
 
 constexpr Filter filters[] = {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "text/chat_template/search.h"
+
 namespace bie::text::chat {
 namespace {
 
@@ -75,19 +77,19 @@ std::vector<MarkedText> split_at_space(const MarkedText& text, std::int64_t most
   return parts;
 }
 
-std::vector<MarkedText> split_at(const MarkedText& text, const std::string& separator, std::int64_t most, Side from) {
+std::vector<MarkedText> split_at(Runtime& runtime, const MarkedText& text, const std::string& separator,
+                                 std::int64_t most, Side from) {
   const std::string& bytes = text.bytes();
   std::vector<MarkedText> parts;
   std::size_t begin = 0, end = bytes.size();
   while (most < 0 || static_cast<std::int64_t>(parts.size()) < most) {
     if (from == Side::left) {
-      const std::size_t found = bytes.find(separator, begin);
+      const std::size_t found = find_first(bytes, separator, begin);
       if (found == std::string::npos) break;
       parts.push_back(text.part(begin, found));
       begin = found + separator.size();
     } else {
-      if (end < separator.size()) break;
-      const std::size_t found = bytes.rfind(separator, end - separator.size());
+      const std::size_t found = find_last(runtime, std::string_view(bytes).substr(0, end), separator);
       if (found == std::string::npos) break;
       parts.push_back(text.part(found + separator.size(), end));
       end = found;
@@ -140,7 +142,7 @@ std::vector<MarkedText> split(Runtime& runtime, const MarkedText& text, const st
   if (separator && separator->empty()) refuse("empty separator");
   runtime.meter.step(text.size() / 16);
   std::vector<MarkedText> parts =
-      separator ? split_at(text, separator->bytes(), most, from) : split_at_space(text, most, from);
+      separator ? split_at(runtime, text, separator->bytes(), most, from) : split_at_space(text, most, from);
   if (from == Side::right) std::reverse(parts.begin(), parts.end());
   runtime.meter.step(parts.size());
   return parts;
@@ -158,7 +160,7 @@ MarkedText replaced(Runtime& runtime, const MarkedText& text, const MarkedText& 
       if (begin > bytes.size() || (count > 0 && begin == bytes.size())) break;
       found = count == 0 ? 0 : next_character(bytes, begin);
     } else {
-      found = bytes.find(old.bytes(), begin);
+      found = find_first(bytes, old.bytes(), begin);
       if (found == std::string::npos) break;
     }
     runtime.meter.check_text(result.size() + (found - begin) + with.size());
@@ -172,17 +174,12 @@ MarkedText replaced(Runtime& runtime, const MarkedText& text, const MarkedText& 
   return result;
 }
 
-MarkedText joined_texts(Runtime& runtime, const MarkedText& separator, const std::vector<MarkedText>& parts) {
-  MarkedText result;
-  bool is_first = true;
-  for (const MarkedText& part : parts) {
-    runtime.meter.check_text(result.size() + separator.size() + part.size());
-    runtime.meter.step();
-    if (!is_first) result.append(separator);
-    is_first = false;
-    result.append(part);
-  }
-  return result;
+void Joined::add(const MarkedText& part) {
+  runtime_.meter.step(1 + part.size() / 64);
+  runtime_.meter.check_text(text_.size() + separator_.size() + part.size());
+  if (!is_first_) text_.append(separator_);
+  is_first_ = false;
+  text_.append(part);
 }
 
 MarkedText in_case(Runtime& runtime, const MarkedText& text, Case wanted) {
@@ -192,6 +189,7 @@ MarkedText in_case(Runtime& runtime, const MarkedText& text, Case wanted) {
 }
 
 MarkedText swapped_case(Runtime& runtime, const MarkedText& text) {
+  runtime.meter.step(class_steps(text.bytes()));
   return mapped(runtime, text, [&](std::size_t at, std::uint32_t code) {
     if (is_upper(code)) return lower_at(text.bytes(), at, code);
     return is_lower(code) ? in_case(code, Case::upper) : utf8(code);
@@ -205,6 +203,7 @@ MarkedText capitalized(Runtime& runtime, const MarkedText& text) {
 }
 
 MarkedText titled(Runtime& runtime, const MarkedText& text) {
+  runtime.meter.step(class_steps(text.bytes()));
   bool is_inside = false;
   return mapped(runtime, text, [&](std::size_t at, std::uint32_t code) {
     std::string result = is_inside ? lower_at(text.bytes(), at, code) : in_case(code, Case::title);
@@ -225,6 +224,7 @@ MarkedText titled_words(Runtime& runtime, const MarkedText& text) {
 
 MarkedText padded(Runtime& runtime, const MarkedText& text, std::int64_t width, const MarkedText& fill,
                   Side text_side) {
+  runtime.meter.step((text.size() + fill.size()) / 16);
   if (count_characters(fill.bytes()) != 1) refuse("the fill character must be exactly one character long");
   const auto count = static_cast<std::int64_t>(count_characters(text.bytes()));
   if (width <= count) return text;
@@ -254,7 +254,7 @@ std::int64_t find_in(Runtime& runtime, const MarkedText& text, const MarkedText&
   const std::size_t first = offset_of(bytes, static_cast<std::size_t>(from));
   const std::string_view range =
       std::string_view(bytes).substr(first, offset_of(bytes, static_cast<std::size_t>(to)) - first);
-  const std::size_t found = from_right ? range.rfind(wanted.bytes()) : range.find(wanted.bytes());
+  const std::size_t found = from_right ? find_last(runtime, range, wanted.bytes()) : find_first(range, wanted.bytes());
   if (found == std::string_view::npos) return -1;
   return from + static_cast<std::int64_t>(count_characters(range.substr(0, found)));
 }

@@ -21,7 +21,20 @@ std::vector<MarkedText> split(Runtime& runtime, const MarkedText& text, const st
                               std::int64_t most, Side from);
 MarkedText replaced(Runtime& runtime, const MarkedText& text, const MarkedText& old, const MarkedText& with,
                     std::int64_t most);
-MarkedText joined_texts(Runtime& runtime, const MarkedText& separator, const std::vector<MarkedText>& parts);
+
+/// Texts with a separator between them.
+class Joined {
+ public:
+  Joined(Runtime& runtime, MarkedText separator) : runtime_(runtime), separator_(std::move(separator)) {}
+  void add(const MarkedText& part);
+  MarkedText take() { return std::move(text_); }
+
+ private:
+  Runtime& runtime_;
+  const MarkedText separator_;
+  MarkedText text_;
+  bool is_first_ = true;
+};
 
 MarkedText in_case(Runtime& runtime, const MarkedText& text, Case wanted);
 MarkedText swapped_case(Runtime& runtime, const MarkedText& text);

@@ -90,7 +90,7 @@ class JsonWriter {
     runtime_.meter.step(entries.size());
     if (sorts_)
       std::stable_sort(entries.begin(), entries.end(),
-                       [&](const auto& a, const auto& b) { return order(runtime_, a.first, b.first) < 0; });
+                       [&](const auto& a, const auto& b) { return std::is_lt(order(runtime_, a.first, b.first)); });
     add("{");
     bool is_first = true;
     for (const auto& [key, value] : entries) {
