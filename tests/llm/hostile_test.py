@@ -154,8 +154,8 @@ def tokenizer_of(tokens=None, merges=(), rule="gpt-2", model="gpt2", kinds=None,
 TOKENIZERS = {
     "another model": (tokenizer_of(model="t5"), 'of SentencePiece, "llama", got "t5"'),
     "an unread splitter": (
-        tokenizer_of(rule="deepseek-coder"),
-        'gpt-2, smollm, llama-bpe, qwen2, got "deepseek-coder"',
+        tokenizer_of(rule="unheard-of"),
+        'seed-coder, got "unheard-of"',
     ),
     "no splitter": (tokenizer_of(rule=None), "tokenizer.ggml.pre"),
     "a merge of no token": (
