@@ -131,5 +131,7 @@ def test_a_runs_folder_does_not_lie_in_the_pictures(program, made, monkeypatch):
     train = ["train", "--epochs", "1", "--data", "images:photos"]
     for option in ("--run", "--checkpoints"):
         for folder in ("photos/run", "photos/across/run"):
-            program.refused(program.run(*train, option, folder), option, f"{folder} lies in the data images:photos")
+            program.refused(
+                program.run(*train, option, folder), option, f"{folder}, which lies in the data images:photos"
+            )
     assert sorted(path.name for path in (made / "photos").iterdir()) == ["across", "upright"]

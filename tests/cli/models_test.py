@@ -314,7 +314,7 @@ def test_quantize_refuses_what_it_cannot_do(program, tmp_path, digits, small_mni
     path, eight = digits(), digits("--bits", "8")
     for words, parts in [
         ([path, "--bits", "1"], ["bits: expected 8 or 4, as 1 bit has to be trained, got 1"]),
-        ([eight], ["quantised already"]),
+        ([eight], ["expected a float model, got a quantised one"]),
         ([path, "--method", "guess"], ["'guess'", "mse or percentile"]),
         (
             [path, "--method", "percentile", "--percentile", "0"],
