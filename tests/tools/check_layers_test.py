@@ -134,7 +134,7 @@ def test_a_kept_promise_is_not(tmp_path, line):
     ],
 )
 def test_an_error_of_another_form_is_reported(tmp_path, file, line):
-    tree(tmp_path, {file: f"\n{line}\n", "tests/a.py": line, "docs/a.md": line})
+    tree(tmp_path, {file: f"\n{line}\n", "tests/a.py": line, "docs/index.md": line})
     assert check_layers.check(tmp_path) == [f"{file}:2: says what is wanted: expected B, got A"]
 
 

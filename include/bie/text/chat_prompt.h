@@ -18,7 +18,7 @@ ChatTemplate gguf_chat_template(const formats::GgufFile& file, bool for_tools = 
 
 struct ChatPrompt {
   std::vector<std::int32_t> tokens;  ///< the template alone says whether a token begins the text
-  bool ends_in_thought;              ///< whether the answer begins behind a <think>
+  bool ends_in_thought;              ///< whether the answer begins behind a `<think>`
 };
 
 /// Writes the prompt and reads its tokens: control tokens come from the template, never from what it writes of the

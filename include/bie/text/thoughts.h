@@ -7,8 +7,8 @@
 
 namespace bie::text {
 
-/// Cuts an answer, which comes in any pieces, at <think> and </think>. Neither mark is part of what it returns, nor are
-/// line ends behind a mark.
+/// Cuts an answer, which comes in any pieces, at `<think>` and `</think>`. Neither mark is part of what it returns, nor
+/// are line ends behind a mark.
 class ThoughtStream {
  public:
   struct Part {
@@ -17,7 +17,7 @@ class ThoughtStream {
     bool operator==(const Part& other) const { return text == other.text && is_thought == other.is_thought; }
   };
 
-  /// @param is_thought  whether the answer begins behind a <think> that stands in the prompt.
+  /// @param is_thought  whether the answer begins behind a `<think>` that stands in the prompt.
   explicit ThoughtStream(bool is_thought = false) : is_thought_(is_thought) {}
 
   /// Returns what can be told now; an end that may begin a mark waits for the rest of it.
@@ -32,7 +32,7 @@ class ThoughtStream {
   bool is_thought_, is_behind_mark_ = false;
 };
 
-/// Whether a prompt ends behind a <think> that nothing closes.
+/// Whether a prompt ends behind a `<think>` that nothing closes.
 bool ends_in_thought(std::string_view prompt);
 
 }  // namespace bie::text

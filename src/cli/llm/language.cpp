@@ -177,7 +177,7 @@ void add_chat(CLI::App& app, const Global& global) {
       "Examples:\n"
       "  bie chat model.gguf\n"
       "  bie chat model.gguf --system 'Answer in one sentence.' --temperature 0.7 --top-p 0.9\n"
-      "  echo 'Name three rivers.' | bie chat model.gguf");
+      "  bie chat model.gguf < questions.txt");
   command->callback([a, &global] { chat(*a, global); });
 }
 
