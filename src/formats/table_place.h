@@ -22,7 +22,7 @@ inline std::ostream& operator<<(std::ostream& out, const Place& p) {
              << in_quotes(p.csv.at(p.row, p.column));
 }
 
-/// What was expected in a place, and what stands there.
+/// A sentence says what was expected in a place and what stands there.
 inline std::string expected_at(const Place& p, const std::string& what) {
   return joined("line ", p.csv.line(p.row), ", column ", p.column + 1, ": expected ", what, ", got ",
                 in_quotes(p.csv.at(p.row, p.column)));

@@ -18,7 +18,7 @@ struct ChatPiece {
   bool from_template = false;
 };
 
-/// What a prompt is made of. All texts but the tokens are JSON; an empty one is a variable that is not defined.
+/// A prompt is made of these. All texts but the tokens are JSON; an empty one is a variable that is not defined.
 struct ChatInput {
   std::string messages;               ///< a list of objects: role, content, tool_calls, ...
   std::string tools = {};             ///< a list, or null

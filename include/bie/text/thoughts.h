@@ -1,4 +1,4 @@
-// What a model says to itself, apart from what it says.
+// A model's thoughts are told apart from its answer.
 #pragma once
 
 #include <string>

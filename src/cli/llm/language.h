@@ -20,7 +20,7 @@ struct LanguageOptions {
   std::vector<std::string> stops;
 };
 
-/// What makes a prompt of messages.
+/// These options say how messages become a prompt.
 struct ChatOptions {
   std::string template_file;
   std::optional<std::string> system;

@@ -50,7 +50,7 @@ class Evaluator {
   void call_block(const Statement& statement, const ScopePtr& scope);
   void write(const MarkedText& text);
   void assign(const Target& target, const Value& value, const ScopePtr& scope);
-  /// What the block writes.
+  /// Returns what the block writes.
   std::pair<MarkedText, Flow> captured(const Block& block, const ScopePtr& scope);
 
   Value macro(const Macro& macro, const ScopePtr& scope);

@@ -17,7 +17,7 @@ struct LoadedLanguage {
   llm::Session session;
   double load_seconds;
 
-  /// Of prompt and answer together.
+  /// Prompt and answer together have at most so many tokens.
   std::int64_t context(const LanguageOptions& options) const;
 };
 
