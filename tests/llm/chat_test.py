@@ -368,6 +368,16 @@ def test_ctrl_c_ends_an_answer_and_then_leaves(terminal, models):
     assert chat.end() == -signal.SIGINT
 
 
+def test_sigterm_ends_the_chat(terminal, models):
+    chat = terminal(models("llama"), "--exact", "--temperature", "1", "--context", "512")
+    chat.until("> ")
+    chat.type("a\n")
+    chat.until("a\r\n")
+    os.read(chat.own, 1)  # the answer has begun
+    chat.process.send_signal(signal.SIGTERM)
+    assert chat.end() in (130, -signal.SIGTERM)  # the latter where the answer was at its end before
+
+
 def test_thoughts_are_dim_or_hidden(terminal, tmp_path):
     write_model(tmp_path / "a.gguf", "llama", "Q8_0", template=CHAT_TEMPLATE.replace("a:{", "a:<think>{"))
     for options, variables, is_dim, is_shown in (

@@ -7,7 +7,7 @@ namespace {
 
 volatile std::sig_atomic_t seen = 0;
 
-extern "C" void remember(int /*signal*/) { seen = 1; }
+extern "C" void remember(int signal) { seen = signal; }
 
 }  // namespace
 
@@ -24,5 +24,7 @@ InterruptWatch::~InterruptWatch() {
 }
 
 bool was_interrupted() { return seen != 0; }
+
+bool was_terminated() { return seen == SIGTERM; }
 
 }  // namespace bie::cli

@@ -24,4 +24,7 @@ class InterruptWatch {
 /// Whether one has come since the last watch began.
 bool was_interrupted();
 
+/// Whether that was SIGTERM, which no user types.
+bool was_terminated();
+
 }  // namespace bie::cli

@@ -143,6 +143,7 @@ class Chat {
     screen_.end_answer();
     const llm::Answer& answer = answers.front();
     messages_.push_back(message("assistant", text::valid_utf8(answer.text)));
+    if (was_terminated()) throw Interrupted("terminated; the answer up to here is whole");
     const auto taken = static_cast<std::int64_t>(answer.prompt.size() + answer.tokens.size());
     if (answer.finish == llm::Answer::Finish::length && taken >= context())
       tell(formats::joined("the answer ends here: the context of ", context(), " tokens is full"));
