@@ -19,7 +19,9 @@ namespace {
 constexpr std::int64_t alignment = 8;
 
 Header read_header(const std::string& path, const MappedFile& file, std::int64_t* data_start) {
-  if (const std::string other = foreign_file(file.data(), file.size()); !other.empty())
+  // The length may have the bytes that another format begins with: a header of 640 bytes begins as a pickle does.
+  const bool has_header = file.size() > 8 && file.data()[8] == '{';
+  if (const std::string other = has_header ? "" : foreign_file(file.data(), file.size()); !other.empty())
     fail(path, "is ", other, ", no safetensors file");
   if (file.size() < 8) fail(path, "has ", file.size(), " bytes, a header length takes 8");
   std::uint64_t length = 0;

@@ -51,6 +51,8 @@ std::vector<Hostile> hostile_files() {
   return {
       {"fine", file_of("{" + a + "}", 2), ""},
       {"fine_padding", file_of("{" + a + "} \n ", 2), ""},
+      {"fine_begins_as_a_pickle", file_of(("{" + a + "}").append(0x280 - a.size() - 2, ' '), 2), ""},
+      {"fine_begins_as_gzip", file_of(("{" + a + "}").append(0x8b1f - a.size() - 2, ' '), 2), ""},
       {"fine_empty_with_big_size", file_of("{" + u8("a", "[0,1099511627776]", "[0,0]") + "}"), ""},
       {"empty", "", "has 0 bytes"},
       {"seven_bytes", "\1\2\3\4\5\6\7", "has 7 bytes"},
