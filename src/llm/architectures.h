@@ -8,7 +8,7 @@ namespace bie::llm {
 
 struct Architecture {
   std::string_view name;
-  bool neighbours;       ///< rotated pairs are (2 i, 2 i + 1), else (i, i + pairs)
+  bool neighbours;       ///< rotated pairs of GGUF files are (2 i, 2 i + 1), else (i, i + pairs)
   bool head_norms;       ///< queries and keys are normalised, head by head
   bool is_gemma;         ///< norms behind attention and gated unit too, a GELU, an embedding times sqrt(width)
   std::int64_t pattern;  ///< of so many layers the last one sees all positions, the others a window; 0: all are alike

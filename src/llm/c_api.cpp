@@ -102,8 +102,8 @@ bie_llm_status bie_llm_model_load(const char* path, const bie_llm_options* optio
         path, o.arithmetic == BIE_LLM_EXACT ? bie::llm::Arithmetic::exact : bie::llm::Arithmetic::int8,
         pool.parallel());
     try {
-      result->tokenizer =
-          std::make_shared<const bie::text::Tokenizer>(bie::text::gguf_tokenizer(result->model->file()));
+      result->tokenizer = std::make_shared<const bie::text::Tokenizer>(
+          bie::llm::tokenizer_of(result->model->file(), result->model->config().vocabulary));
     } catch (const Error& error) {  // tokens can be read all the same
       result->why_no_tokenizer = error.what();
     }
@@ -321,7 +321,7 @@ bie_llm_status bie_llm_chat_tokens(const bie_llm_model* model, const bie_llm_cha
     };
     if (chat_template != nullptr) return tokens_by(chat_template->chat_template);
     const bool has_tools = chat->tools != nullptr && std::string_view(chat->tools) != "null";
-    return tokens_by(bie::text::gguf_chat_template(model->model->file(), has_tools));
+    return tokens_by(bie::text::gguf_chat_template(model->model->file().gguf, has_tools));
   });
 }
 

@@ -42,13 +42,19 @@ std::uint32_t checksum_of(const void* bytes, std::int64_t count) {
 std::uint32_t fingerprint(const Model& model) {
   constexpr std::int64_t piece = 4096, pieces = 16;
   std::string sums;
-  for (const formats::GgufTensor& t : model.file().tensors) {
-    sums += formats::joined(t.name, " ", t.type->name, formats::listed(t.sizes));
+  const auto add = [&](const std::string& words, const std::uint8_t* data, std::int64_t size) {
+    sums += words;
     for (std::int64_t i = 0; i < pieces; ++i) {
-      const std::int64_t at = std::max<std::int64_t>(0, t.bytes->size - piece) * i / (pieces - 1);
-      sums += formats::joined(" ", checksum_of(t.bytes->data + at, std::min(piece, t.bytes->size - at)));
+      const std::int64_t at = std::max<std::int64_t>(0, size - piece) * i / (pieces - 1);
+      sums += formats::joined(" ", checksum_of(data + at, std::min(piece, size - at)));
     }
-  }
+  };
+  for (const formats::GgufTensor& t : model.file().gguf.tensors)
+    add(formats::joined(t.name, " ", t.type->name, formats::listed(t.sizes)), t.bytes->data, t.bytes->size);
+  for (const auto& [name, layer] : model.file().codes)
+    for (const auto& [key, array] : layer.tensors)
+      add(formats::joined(name, ".", key, " ", formats::name(array.element), formats::listed(array.sizes)),
+          array.bytes->data, array.bytes->size);
   const Config& c = model.config();
   sums +=
       formats::joined(c.architecture->name, " ", c.context, " ", checksum_of(&c.eps, 4), " ", checksum_of(&c.scale, 4));

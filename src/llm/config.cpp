@@ -66,14 +66,14 @@ void scale_frequencies(const Metadata& data, const std::string& prefix, double b
 }
 
 /// A file's own divisors of the frequencies, as llama 3.1 has them.
-void divide_frequencies(const formats::GgufFile& file, const Metadata& data, Rotation* rotation) {
-  const formats::GgufTensor* const tensor = file.find("rope_freqs.weight");
+void divide_frequencies(const ModelFile& file, const Metadata& data, Rotation* rotation) {
+  const formats::GgufTensor* const tensor = file.gguf.find("rope_freqs.weight");
   if (tensor == nullptr) return;
   const auto pairs = static_cast<std::int64_t>(rotation->frequencies.size());
   if (tensor->type->name != "F32" || tensor->count() != pairs)
     data.fail(formats::joined("the tensor \"rope_freqs.weight\": expected ", pairs, " numbers of F32, got ",
                               formats::listed(tensor->sizes), " of ", tensor->type->name));
-  const formats::Array values = formats::gguf_array(file, *tensor);
+  const formats::Array values = formats::gguf_array(file.gguf, *tensor);
   for (std::size_t i = 0; i < rotation->frequencies.size(); ++i) {
     const auto divisor = static_cast<double>(values.data<float>()[i]);
     if (!(divisor > 0 && std::isfinite(divisor)))
@@ -86,7 +86,7 @@ void divide_frequencies(const formats::GgufFile& file, const Metadata& data, Rot
 }
 
 /// Windows and rotations of all layers.
-void read_layers(const formats::GgufFile& file, const Metadata& data, const std::string& prefix, Config* c) {
+void read_layers(const ModelFile& file, const Metadata& data, const std::string& prefix, Config* c) {
   const std::int64_t rotated = data.whole(prefix + "rope.dimension_count", 0, c->head_size, c->head_size);
   if (rotated % 2 != 0) data.fail(formats::joined("expected an even number of rotated elements, got ", rotated));
   const double base = data.real(prefix + "rope.freq_base", 1 + 1e-6, 1e15, 10000);
@@ -106,6 +106,20 @@ void read_layers(const formats::GgufFile& file, const Metadata& data, const std:
   }
 }
 
+/// Rows of the embedding, which the files hold as a matrix or as codes.
+std::int64_t read_vocabulary(const ModelFile& file, const Metadata& data, std::int64_t width) {
+  const formats::GgufTensor* const embedding = file.gguf.find("token_embd.weight");
+  const auto coded = file.codes.find("token_embd");
+  const std::string name = formats::in_quotes(file.called("token_embd.weight"));
+  if (embedding == nullptr && coded == file.codes.end()) data.fail("the tensor " + name + " is missing");
+  const std::vector<std::int64_t> sizes =
+      embedding != nullptr ? embedding->sizes
+                           : std::vector<std::int64_t>{coded->second.out_features, coded->second.in_features};
+  if (sizes.size() != 2 || sizes[1] != width || sizes[0] > most_vocabulary)
+    data.fail(formats::joined("the tensor ", name, ": expected [tokens, ", width, "], got ", formats::listed(sizes)));
+  return sizes[0];
+}
+
 }  // namespace
 
 std::int64_t Config::window() const {
@@ -117,7 +131,7 @@ std::int64_t Config::window() const {
   return most;
 }
 
-Config read_config(const formats::GgufFile& file) {
+Config read_config(const ModelFile& file) {
   const Metadata data(file);
   const std::optional<std::string> name = data.text("general.architecture");
   if (!name) data.fail("the metadata \"general.architecture\" is missing: expected the file of a language model");
@@ -153,12 +167,8 @@ Config read_config(const formats::GgufFile& file) {
   c.scale = static_cast<float>(scale == 0 ? 1 / std::sqrt(divided) : scale);
   if (c.architecture->is_gemma) c.embedding_factor = static_cast<float>(std::sqrt(static_cast<double>(c.width)));
   read_layers(file, data, prefix, &c);
-  const formats::GgufTensor* const embedding = file.find("token_embd.weight");
-  if (embedding == nullptr) data.fail("the tensor \"token_embd.weight\" is missing");
-  if (embedding->sizes.size() != 2 || embedding->sizes[1] != c.width || embedding->sizes[0] > most_vocabulary)
-    data.fail(formats::joined("the tensor \"token_embd.weight\": expected [tokens, ", c.width, "], got ",
-                              formats::listed(embedding->sizes)));
-  c.vocabulary = embedding->sizes[0];
+  c.neighbours = c.architecture->neighbours && !file.is_folder();
+  c.vocabulary = read_vocabulary(file, data, c.width);
   return c;
 }
 

@@ -7,31 +7,29 @@
 namespace bie::llm {
 namespace {
 
-constexpr const char* kind = "GGUF file";
-
 std::string key_words(const std::string& key) { return "the metadata " + formats::in_quotes(key); }
 
 }  // namespace
 
-void Metadata::fail(const std::string& sentence) const { formats::fail_file(kind, file_.path, sentence); }
+void Metadata::fail(const std::string& sentence) const { file_.fail(sentence); }
 
 std::optional<std::string> Metadata::text(const std::string& key) const {
-  const auto found = file_.metadata.find(key);
-  if (found == file_.metadata.end()) return std::nullopt;
+  const auto found = file_.gguf.metadata.find(key);
+  if (found == file_.gguf.metadata.end()) return std::nullopt;
   if (const auto* value = std::get_if<std::string>(&found->second.value)) return *value;
   fail(key_words(key) + " is expected to be a text");
 }
 
 std::optional<double> Metadata::real(const std::string& key) const {
-  const auto found = file_.metadata.find(key);
-  if (found == file_.metadata.end()) return std::nullopt;
+  const auto found = file_.gguf.metadata.find(key);
+  if (found == file_.gguf.metadata.end()) return std::nullopt;
   if (const auto* value = std::get_if<double>(&found->second.value)) return *value;
   return static_cast<double>(*whole(key));
 }
 
 std::optional<std::int64_t> Metadata::whole(const std::string& key) const {
-  const auto found = file_.metadata.find(key);
-  if (found == file_.metadata.end()) return std::nullopt;
+  const auto found = file_.gguf.metadata.find(key);
+  if (found == file_.gguf.metadata.end()) return std::nullopt;
   if (const auto* value = std::get_if<std::int64_t>(&found->second.value)) return *value;
   if (const auto* value = std::get_if<std::uint64_t>(&found->second.value);
       value != nullptr && *value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))

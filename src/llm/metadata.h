@@ -1,17 +1,17 @@
-// Numbers and texts of a GGUF file's metadata, checked as they are asked for.
+// Numbers and texts of a model's metadata, checked as they are asked for.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
-#include "bie/formats/gguf.h"
+#include "bie/llm/model_file.h"
 
 namespace bie::llm {
 
 class Metadata {
  public:
-  explicit Metadata(const formats::GgufFile& file) : file_(file) {}
+  explicit Metadata(const ModelFile& file) : file_(file) {}
 
   /// @throws formats::Error where the key holds another kind of value; nullopt where it is missing.
   std::optional<std::string> text(const std::string& key) const;
@@ -27,7 +27,7 @@ class Metadata {
   [[noreturn]] void fail(const std::string& sentence) const;
 
  private:
-  const formats::GgufFile& file_;
+  const ModelFile& file_;
 };
 
 }  // namespace bie::llm

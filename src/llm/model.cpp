@@ -6,71 +6,79 @@
 #include <unordered_map>
 
 #include "bie/formats/error.h"
+#include "bie/weights/coded_table.h"
 #include "llm/architectures.h"
 
 namespace bie::llm {
 namespace {
 
-constexpr const char* kind = "GGUF file";
-
 /// Takes tensors by name, checks their shapes, and knows which ones nobody took.
 class Tensors {
  public:
-  Tensors(const formats::GgufFile& file, Arithmetic arithmetic, const kernels::Parallel& parallel)
+  Tensors(const ModelFile& file, Arithmetic arithmetic, const kernels::Parallel& parallel)
       : file_(file), arithmetic_(arithmetic), parallel_(parallel) {
-    for (const formats::GgufTensor& tensor : file.tensors) by_name_.emplace(tensor.name, &tensor);
+    for (const formats::GgufTensor& tensor : file.gguf.tensors) by_name_.emplace(tensor.name, &tensor);
   }
 
   bool has(const std::string& name) const { return by_name_.count(name) > 0; }
-
-  const formats::GgufTensor& take(const std::string& name, const std::vector<std::int64_t>& sizes) {
-    const auto found = by_name_.find(name);
-    if (found == by_name_.end())
-      formats::fail_file(kind, file_.path, "the tensor ", formats::in_quotes(name), " is missing");
-    const formats::GgufTensor* const tensor = found->second;
-    if (tensor->sizes != sizes)
-      formats::fail_file(kind, file_.path, "the tensor ", formats::in_quotes(name), ": expected ",
-                         formats::listed(sizes), ", got ", formats::listed(tensor->sizes));
-    taken_.insert(name);
-    parameters_ += tensor->count();
-    return *tensor;
-  }
 
   Vector vector(const std::string& name, std::int64_t size) {
     const formats::GgufTensor& tensor = take(name, {size});
     formats::GgufTensor row = tensor;
     row.sizes = {1, size};
-    const weights::FileMatrix matrix(file_, row);
-    if (matrix.is_coded())
-      formats::fail_file(kind, file_.path, "the tensor ", formats::in_quotes(name), ": expected floats, got ",
-                         tensor.type->name);
+    const weights::FileMatrix matrix(what(name), row);
+    if (matrix.is_coded()) file_.fail(formats::joined(said(name), ": expected floats, got ", tensor.type->name));
     const std::shared_ptr<float[]> values(new float[static_cast<std::size_t>(size)]);
     matrix.read_row(0, values.get());
     return values;
   }
 
-  /// NAME.bias where the file has it, else null.
+  /// NAME.weight [rows, columns], an embedding of codes among them.
+  weights::FileMatrix matrix(const std::string& name, std::int64_t rows, std::int64_t columns) {
+    if (const formats::CodedLayer* const codes = take_codes(name, rows, columns))
+      return weights::coded_table(what(name), *codes);
+    return {what(name + ".weight"), take(name + ".weight", {rows, columns})};
+  }
+
+  /// NAME.bias where the files have it, else null.
   Vector bias(const std::string& name, std::int64_t outputs) {
     return has(name + ".bias") ? vector(name + ".bias", outputs) : nullptr;
   }
 
-  /// NAME.weight and, where the file has it, NAME.bias.
+  /// The bias of a linear, which codes carry with them.
+  Vector bias_of(const std::string& name, std::int64_t outputs) {
+    const auto codes = file_.codes.find(name);
+    if (codes == file_.codes.end() || codes->second.tensors.count("bias") == 0) return bias(name, outputs);
+    return weights::CodedColumns(what(name), codes->second).bias();
+  }
+
+  /// NAME and, where the files have it, its bias.
   weights::Linear linear(const std::string& name, std::int64_t outputs, std::int64_t inputs) {
     return linear(name, outputs, inputs, bias(name, outputs));
   }
   weights::Linear linear(const std::string& name, std::int64_t outputs, std::int64_t inputs, const Vector& bias) {
-    const weights::FileMatrix matrix(file_, take(name + ".weight", {outputs, inputs}));
-    weights::Linear result(matrix, arithmetic_, bias, parallel_);
-    matrix.let_go();  // the panels are another form of it
+    weights::Linear result;
+    if (const formats::CodedLayer* const codes = take_codes(name, outputs, inputs)) {
+      const weights::CodedColumns columns(what(name), *codes);
+      result = weights::Linear(columns, arithmetic_, bias, parallel_);
+      columns.let_go();
+    } else {
+      const weights::FileMatrix matrix = this->matrix(name, outputs, inputs);
+      result = weights::Linear(matrix, arithmetic_, bias, parallel_);
+      matrix.let_go();  // the panels are another form of it
+    }
     bytes_ += result.bytes();
     return result;
   }
 
   void expect_all_taken(std::string_view architecture) const {
-    for (const formats::GgufTensor& tensor : file_.tensors)
-      if (taken_.count(tensor.name) == 0)
-        formats::fail_file(kind, file_.path, "expected the tensors of ", architecture, ", got ",
-                           formats::in_quotes(tensor.name), " beside them");
+    const auto refuse = [&](const std::string& name) {
+      if (taken_.count(name) == 0)
+        file_.fail(formats::joined("expected the tensors of ", architecture, ", got ",
+                                   formats::in_quotes(file_.called(name)), " beside them"));
+    };
+    for (const formats::GgufTensor& tensor : file_.gguf.tensors) refuse(tensor.name);
+    for (const auto& [name, codes] : file_.codes) refuse(name);
   }
 
   void pass_over(const std::string& name) { taken_.insert(name); }
@@ -78,7 +86,38 @@ class Tensors {
   std::int64_t bytes() const { return bytes_; }
 
  private:
-  const formats::GgufFile& file_;
+  const formats::GgufTensor& take(const std::string& name, const std::vector<std::int64_t>& sizes) {
+    const auto found = by_name_.find(name);
+    if (found == by_name_.end()) file_.fail(said(name) + " is missing");
+    const formats::GgufTensor* const tensor = found->second;
+    expect_sizes(name, tensor->sizes, sizes);
+    taken_.insert(name);
+    parameters_ += tensor->count();
+    return *tensor;
+  }
+
+  /// Null where the files have no codes under this name.
+  const formats::CodedLayer* take_codes(const std::string& name, std::int64_t rows, std::int64_t columns) {
+    const auto found = file_.codes.find(name);
+    if (found == file_.codes.end()) return nullptr;
+    expect_sizes(name + ".weight", {found->second.out_features, found->second.in_features}, {rows, columns});
+    taken_.insert(name);
+    parameters_ += rows * columns;
+    return &found->second;
+  }
+
+  void expect_sizes(const std::string& name, const std::vector<std::int64_t>& got,
+                    const std::vector<std::int64_t>& expected) const {
+    if (got != expected)
+      file_.fail(formats::joined(said(name), ": expected ", formats::listed(expected), ", got ", formats::listed(got)));
+  }
+
+  std::string said(const std::string& name) const { return "the tensor " + formats::in_quotes(file_.called(name)); }
+  std::string what(const std::string& name) const {
+    return formats::joined(file_.kind, " ", file_.path(), ": tensor ", formats::in_quotes(file_.called(name)));
+  }
+
+  const ModelFile& file_;
   Arithmetic arithmetic_;
   const kernels::Parallel& parallel_;
   std::unordered_map<std::string_view, const formats::GgufTensor*> by_name_;
@@ -102,7 +141,7 @@ LayerWeights layer_of(Tensors& tensors, Config& c, std::int64_t index) {
   LayerWeights w;
   w.attention_norm = tensors.vector(at + "attn_norm.weight", c.width);
   w.query = tensors.linear(at + "attn_q", q, c.width);
-  const Vector key_bias = tensors.bias(at + "attn_k", kv);
+  const Vector key_bias = tensors.bias_of(at + "attn_k", kv);
   w.key = tensors.linear(at + "attn_k", kv, c.width, key_bias);
   c.per_layer[static_cast<std::size_t>(index)].half_keys =
       key_bias != nullptr && largest_magnitude(key_bias.get(), kv) > largest_key_bias;
@@ -126,21 +165,22 @@ LayerWeights layer_of(Tensors& tensors, Config& c, std::int64_t index) {
 }  // namespace
 
 Model::Model(const std::string& path, Arithmetic arithmetic, const kernels::Parallel& parallel)
-    : file_(formats::load_gguf(path)), config_(read_config(file_)), arithmetic_(arithmetic) {
+    : file_(open_model(path)), config_(read_config(file_)), arithmetic_(arithmetic) {
   Tensors tensors(file_, arithmetic, parallel);
   const Config& c = config_;
-  embedding_ = std::make_unique<weights::FileMatrix>(file_, tensors.take("token_embd.weight", {c.vocabulary, c.width}));
+  embedding_ = std::make_unique<weights::FileMatrix>(tensors.matrix("token_embd", c.vocabulary, c.width));
   tensors.pass_over("rope_freqs.weight");
   for (std::int64_t i = 0; i < c.layers; ++i) layers_.push_back(layer_of(tensors, config_, i));
   output_norm_ = tensors.vector("output_norm.weight", c.width);
-  if (tensors.has("output.weight"))
+  const bool has_head = tensors.has("output.weight") || file_.codes.count("output") > 0;
+  if (has_head)
     head_ = tensors.linear("output", c.vocabulary, c.width);
   else
     head_ = weights::Linear(*embedding_, arithmetic, nullptr, parallel);
   embedding_->let_go();
   tensors.expect_all_taken(c.architecture->name);
   parameters_ = tensors.parameters();
-  weight_bytes_ = tensors.bytes() + (tensors.has("output.weight") ? 0 : head_.bytes());
+  weight_bytes_ = tensors.bytes() + (has_head ? 0 : head_.bytes());
 }
 
 }  // namespace bie::llm

@@ -154,8 +154,7 @@ void Session::pass(const std::vector<Row>& rows, std::vector<float>* logits) {
   rotations(rows);
   const auto rotate = [&](std::int64_t layer, const kernels::RowVectors& vectors, std::vector<float>& of) {
     const std::size_t which = c.layer(layer).rotation;
-    kernel.rotate(vectors, c.pairs(), c.architecture->neighbours, cosine_[which].data(), sine_[which].data(), of.data(),
-                  parallel_);
+    kernel.rotate(vectors, c.pairs(), c.neighbours, cosine_[which].data(), sine_[which].data(), of.data(), parallel_);
   };
   // A part's result, normalised where the architecture has it so, joins the rows.
   const auto join = [&](const Vector& norm) {

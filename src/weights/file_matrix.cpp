@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <utility>
 #include <vector>
 
 #include "bie/formats/error.h"
+#include "bie/formats/mapped_file.h"
 #include "kernels/arithmetic/float_bits.h"
 
 namespace bie::weights {
@@ -25,47 +26,76 @@ kernels::Dtype dtype_of(Element element) {
                                    : kernels::Dtype::bf16;
 }
 
-}  // namespace
+class GgufRows : public CodedRowReader {
+ public:
+  explicit GgufRows(const formats::GgufTensor& tensor)
+      : type_(*tensor.type), columns_(tensor.columns()), bytes_(tensor.bytes) {}
 
-FileMatrix::FileMatrix(const formats::GgufFile& file, const formats::GgufTensor& tensor)
-    : what_(formats::joined("GGUF file ", file.path, ": tensor ", formats::in_quotes(tensor.name))),
-      type_(tensor.type),
-      bytes_(tensor.bytes),
-      bad_row_(std::make_shared<std::atomic<std::int64_t>>(-1)) {
-  if (tensor.sizes.size() != 2)
-    throw formats::Error(formats::joined(what_, ": expected a matrix, got ", formats::listed(tensor.sizes)));
-  if (!is_coded() && !are_floats(*type_))
-    throw formats::Error(
-        formats::joined(what_, " is ", type_->name, "; expected codes with scales, or float32, float16 or bfloat16"));
-  rows_ = tensor.sizes[0];
-  columns_ = tensor.sizes[1];
+  void open(std::int64_t row, std::uint8_t* codes, float* scales, float* zeros) const override {
+    const std::int64_t row_bytes = columns_ / type_.weights * type_.bytes;
+    formats::gguf_row(type_, bytes_->data + row * row_bytes, columns_, codes, scales, zeros);
+    if (type_.are_signs()) std::copy_n(zeros, columns_ / type_.group, scales);
+  }
+  std::shared_ptr<const formats::Bytes> bytes() const override { return bytes_; }
+
+ private:
+  const GgufType& type_;
+  std::int64_t columns_;
+  std::shared_ptr<const formats::Bytes> bytes_;
+};
+
+/// What the codes of a type mean.
+void put_form(const GgufType& type, kernels::WeightRows* w) {
+  w->group = type.group;
+  w->bits = type.bits;
+  w->scale_dtype = type.halves || type.are_signs() ? kernels::Dtype::f16 : kernels::Dtype::f32;
+  w->offset = type.zero == 0 && !type.are_signs() ? kernels::Offset::value : kernels::Offset::none;
+  w->step = type.are_signs() ? 2 : 1;
+  w->zero = type.are_signs() ? 1 : type.zero;
 }
 
+}  // namespace
+
+FileMatrix::FileMatrix(std::string what, const formats::GgufTensor& tensor)
+    : what_(std::move(what)), bytes_(tensor.bytes), bad_row_(std::make_shared<std::atomic<std::int64_t>>(-1)) {
+  const GgufType& type = *tensor.type;
+  if (tensor.sizes.size() != 2)
+    throw formats::Error(formats::joined(what_, ": expected a matrix, got ", formats::listed(tensor.sizes)));
+  form_.n = tensor.sizes[0];
+  form_.k = tensor.sizes[1];
+  if (type.kind == GgufType::Kind::codes) {
+    put_form(type, &form_);
+    reader_ = std::make_shared<GgufRows>(tensor);
+  } else if (are_floats(type)) {
+    form_.scale_dtype = dtype_of(type.element);
+  } else {
+    throw formats::Error(
+        formats::joined(what_, " is ", type.name, "; expected codes with scales, or float32, float16 or bfloat16"));
+  }
+}
+
+FileMatrix::FileMatrix(std::string what, const kernels::WeightRows& form, std::shared_ptr<const CodedRowReader> rows)
+    : what_(std::move(what)),
+      form_(form),
+      reader_(std::move(rows)),
+      bytes_(reader_->bytes()),
+      bad_row_(std::make_shared<std::atomic<std::int64_t>>(-1)) {}
+
 kernels::WeightRows FileMatrix::coded() const {
-  kernels::WeightRows w{};
-  w.k = columns_;
-  w.n = rows_;
-  w.group = type_->group;
-  w.bits = type_->bits;
-  w.scale_dtype = type_->halves || type_->are_signs() ? kernels::Dtype::f16 : kernels::Dtype::f32;
-  w.offset = type_->zero == 0 && !type_->are_signs() ? kernels::Offset::value : kernels::Offset::none;
-  w.step = type_->are_signs() ? 2 : 1;
-  w.zero = type_->are_signs() ? 1 : type_->zero;
+  kernels::WeightRows w = form_;
   w.open = open;
   w.file = this;
   return w;
 }
 
-void FileMatrix::open(const void* file, std::int64_t row, std::uint8_t* codes, float* scales, float* zeros) {
-  const auto& self = *static_cast<const FileMatrix*>(file);
-  const GgufType& type = *self.type_;
-  const std::int64_t row_bytes = self.columns_ / type.weights * type.bytes, groups = self.columns_ / type.group;
-  formats::gguf_row(type, self.bytes_->data + row * row_bytes, self.columns_, codes, scales, zeros);
+void FileMatrix::open(const void* matrix, std::int64_t row, std::uint8_t* codes, float* scales, float* zeros) {
+  const auto& self = *static_cast<const FileMatrix*>(matrix);
+  self.reader_->open(row, codes, scales, zeros);
+  const bool has_zeros = self.form_.offset == kernels::Offset::value;
   bool finite = true;
-  for (std::int64_t g = 0; g < groups; ++g)
-    finite = finite && std::isfinite(scales[g]) && (type.zero != 0 || std::isfinite(zeros[g]));
+  for (std::int64_t g = 0; g < self.form_.groups(); ++g)
+    finite = finite && std::isfinite(scales[g]) && (!has_zeros || std::isfinite(zeros[g]));
   if (!finite) self.bad_row_->store(row, std::memory_order_relaxed);
-  if (type.are_signs()) std::copy_n(zeros, groups, scales);
 }
 
 void FileMatrix::check_opened() const {
@@ -73,25 +103,25 @@ void FileMatrix::check_opened() const {
   if (row >= 0) throw formats::Error(formats::joined(what_, " holds NaN or infinity in a scale of row ", row));
 }
 
+void FileMatrix::let_go() const { formats::let_go(*bytes_); }
+
 void FileMatrix::read_row(std::int64_t row, float* values) const {
   if (!is_coded()) {
-    const kernels::Dtype dtype = dtype_of(type_->element);
-    for (std::int64_t i = 0; i < columns_; ++i)
-      values[i] = kernels::load_float(bytes_->data, dtype, row * columns_ + i);
+    for (std::int64_t i = 0; i < columns(); ++i)
+      values[i] = kernels::load_float(bytes_->data, float_dtype(), row * columns() + i);
     return;
   }
-  std::vector<std::uint8_t> codes(static_cast<std::size_t>(columns_));
-  std::vector<float> scales(static_cast<std::size_t>(columns_ / type_->group)), zeros(scales.size());
+  std::vector<std::uint8_t> codes(static_cast<std::size_t>(columns()));
+  std::vector<float> scales(static_cast<std::size_t>(form_.groups())), zeros(scales.size());
   open(this, row, codes.data(), scales.data(), zeros.data());
-  const kernels::WeightRows w = coded();
-  for (std::int64_t i = 0; i < columns_; ++i) {
-    const auto g = static_cast<std::size_t>(i / type_->group);
+  for (std::int64_t i = 0; i < columns(); ++i) {
+    const auto g = static_cast<std::size_t>(i / form_.group);
     const int q = codes[static_cast<std::size_t>(i)];
-    if (w.offset == kernels::Offset::value) {
+    if (form_.offset == kernels::Offset::value) {
       const float product = scales[g] * static_cast<float>(q);
       values[i] = product - zeros[g];
     } else {
-      values[i] = scales[g] * static_cast<float>(w.step * q - w.zero);
+      values[i] = scales[g] * static_cast<float>(form_.step * q - form_.zero);
     }
   }
 }

@@ -28,15 +28,29 @@ std::shared_ptr<void> panel_memory(std::size_t bytes) {
   return {memory, std::free};
 }
 
+std::size_t packed_bytes(const WeightOnlyGemmKernel& kernel, const kernels::WeightRows& w) {
+  return kernel.rows_bytes(w);
+}
+std::size_t packed_bytes(const WeightOnlyGemmKernel& kernel, const kernels::PackedWeight& w) {
+  return kernel.packed_bytes(w);
+}
+void prepack(const WeightOnlyGemmKernel& kernel, const kernels::WeightRows& w, void* panels,
+             const kernels::Parallel& parallel) {
+  kernel.prepack_rows(w, panels, parallel);
+}
+void prepack(const WeightOnlyGemmKernel& kernel, const kernels::PackedWeight& w, void* panels,
+             const kernels::Parallel& parallel) {
+  kernel.prepack(w, panels, parallel);
+}
+
 }  // namespace
 
 Linear::Linear(const FileMatrix& matrix, Arithmetic arithmetic, std::shared_ptr<const float[]> bias,
                const kernels::Parallel& parallel)
     : inputs_(matrix.columns()), outputs_(matrix.rows()), is_coded_(matrix.is_coded()), bias_(std::move(bias)) {
-  const GemmShape shape{1, outputs_, inputs_};
-  const kernels::IsaSet isas = kernels::host().isas;
   if (!is_coded_) {
-    const FloatGemmKernel& kernel = kernels::choose(kernels::float_gemm_table(), shape, isas);
+    const FloatGemmKernel& kernel =
+        kernels::choose(kernels::float_gemm_table(), GemmShape{1, outputs_, inputs_}, kernels::host().isas);
     std::vector<float> values(static_cast<std::size_t>(inputs_ * outputs_));
     for (std::int64_t j = 0; j < outputs_; ++j) matrix.read_row(j, values.data() + j * inputs_);
     const std::size_t bytes = kernel.packed_bytes(outputs_, inputs_);
@@ -47,16 +61,33 @@ Linear::Linear(const FileMatrix& matrix, Arithmetic arithmetic, std::shared_ptr<
     bytes_ = static_cast<std::int64_t>(bytes);
     return;
   }
-  const bool int8 = arithmetic == Arithmetic::int8;
-  const kernels::WeightRows rows = matrix.coded();
-  const Status status = int8 ? kernels::check_q8_weight(rows) : kernels::check_weight(rows);
-  if (status != Status::ok) throw formats::Error(formats::joined(matrix.what(), ": ", kernels::describe(status)));
-  const WeightOnlyGemmKernel& kernel =
-      kernels::choose(int8 ? kernels::weight_only_q8_table() : kernels::weight_only_gemm_table(), shape, isas);
-  const std::size_t bytes = kernel.rows_bytes(rows);
-  const std::shared_ptr<void> memory = panel_memory(bytes);
-  kernel.prepack_rows(rows, memory.get(), parallel);
+  arrange(matrix.what(), matrix.coded(), arithmetic, parallel);
   matrix.check_opened();
+}
+
+Linear::Linear(const CodedColumns& columns, Arithmetic arithmetic, std::shared_ptr<const float[]> bias,
+               const kernels::Parallel& parallel)
+    : inputs_(columns.weight().k),
+      outputs_(columns.weight().n),
+      is_coded_(true),
+      bias_(bias != nullptr ? std::move(bias) : columns.bias()),
+      channel_scale_(columns.channel_scale()) {
+  arrange(columns.what(), columns.weight(), arithmetic, parallel);
+}
+
+/// Panels of a weight in either form.
+template <class Weight>
+void Linear::arrange(const std::string& what, const Weight& weight, Arithmetic arithmetic,
+                     const kernels::Parallel& parallel) {
+  const bool int8 = arithmetic == Arithmetic::int8;
+  const Status status = int8 ? kernels::check_q8_weight(weight) : kernels::check_weight(weight);
+  if (status != Status::ok) throw formats::Error(formats::joined(what, ": ", kernels::describe(status)));
+  const WeightOnlyGemmKernel& kernel =
+      kernels::choose(int8 ? kernels::weight_only_q8_table() : kernels::weight_only_gemm_table(),
+                      GemmShape{1, outputs_, inputs_}, kernels::host().isas);
+  const std::size_t bytes = packed_bytes(kernel, weight);
+  const std::shared_ptr<void> memory = panel_memory(bytes);
+  prepack(kernel, weight, memory.get(), parallel);
   kernel_ = &kernel;
   panels_ = memory;
   bytes_ = static_cast<std::int64_t>(bytes);
@@ -68,7 +99,7 @@ Status Linear::run(std::int64_t m, const float* x, float* y, const kernels::Para
     return static_cast<const FloatGemmKernel*>(kernel_)->run(shape, x, static_cast<const float*>(panels_.get()),
                                                              bias_.get(), y, parallel);
   return static_cast<const WeightOnlyGemmKernel*>(kernel_)->run(
-      shape, {x, kernels::Dtype::f32, 4 * inputs_, nullptr}, panels_.get(),
+      shape, {x, kernels::Dtype::f32, 4 * inputs_, channel_scale_.get()}, panels_.get(),
       {y, kernels::Dtype::f32, 4 * outputs_, bias_.get()}, parallel);
 }
 

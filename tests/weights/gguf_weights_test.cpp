@@ -35,7 +35,7 @@ formats::GgufFile file_of(const char* type_name, std::int64_t rows, std::int64_t
   return file;
 }
 
-FileMatrix matrix_of(const formats::GgufFile& file) { return {file, file.tensors.front()}; }
+FileMatrix matrix_of(const formats::GgufFile& file) { return {"GGUF file a.gguf: tensor \"w\"", file.tensors.front()}; }
 
 TEST(GgufWeights, RowsAreTheFormulaOfTheirCodes) {
   ReplayableRng rng;

@@ -1,11 +1,11 @@
-// The sizes of a language model, from a file's metadata.
+// The sizes of a language model, from the metadata of its files.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "bie/formats/gguf.h"
+#include "bie/llm/model_file.h"
 
 namespace bie::llm {
 
@@ -31,6 +31,7 @@ struct Config {
   std::int64_t vocabulary = 0, context = 0;
   float eps = 0, scale = 0;
   float embedding_factor = 1;
+  bool neighbours = false;          ///< rotated pairs are (2 i, 2 i + 1), else (i, i + pairs)
   std::vector<Rotation> rotations;  ///< all of as many pairs
   std::vector<LayerConfig> per_layer;
 
@@ -43,6 +44,6 @@ struct Config {
 /// Reads and bounds every number; nothing is allocated by a number of the file alone.
 /// @throws formats::Error naming the file and the key: an architecture or a scaling of rotations that is not read, a
 /// number that is missing or out of range.
-Config read_config(const formats::GgufFile& file);
+Config read_config(const ModelFile& file);
 
 }  // namespace bie::llm

@@ -8,6 +8,7 @@
 
 #include "bie/kernels/parallel.h"
 #include "bie/llm/config.h"
+#include "bie/llm/model_file.h"
 #include "bie/weights/linear.h"
 
 namespace bie::llm {
@@ -23,13 +24,13 @@ struct LayerWeights {
 
 class Model {
  public:
-  /// Maps the file and arranges its weights.
-  /// @throws formats::Error, one sentence: what read_config refuses, a tensor that is missing, misshapen or unknown;
-  /// std::bad_alloc.
+  /// Maps the files, a GGUF file or a folder, and arranges their weights.
+  /// @throws formats::Error, one sentence: what open_model and read_config refuse, a tensor that is missing, misshapen
+  /// or unknown; std::bad_alloc.
   Model(const std::string& path, Arithmetic arithmetic, const kernels::Parallel& parallel);
 
   const Config& config() const { return config_; }
-  const formats::GgufFile& file() const { return file_; }
+  const ModelFile& file() const { return file_; }
   Arithmetic arithmetic() const { return arithmetic_; }
   const weights::FileMatrix& embedding() const { return *embedding_; }
   const std::vector<LayerWeights>& layers() const { return layers_; }
@@ -40,7 +41,7 @@ class Model {
   std::int64_t weight_bytes() const { return weight_bytes_; }
 
  private:
-  formats::GgufFile file_;
+  ModelFile file_;
   Config config_;
   Arithmetic arithmetic_;
   std::unique_ptr<weights::FileMatrix> embedding_;

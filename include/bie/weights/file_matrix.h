@@ -6,11 +6,22 @@
 #include <memory>
 #include <string>
 
+#include "bie/formats/array.h"
 #include "bie/formats/gguf.h"
-#include "bie/formats/mapped_file.h"
+#include "bie/kernels/dtype.h"
 #include "bie/kernels/weight_format.h"
 
 namespace bie::weights {
+
+/// Opens rows of codes, one at a time; threads share it.
+class CodedRowReader {
+ public:
+  virtual ~CodedRowReader() = default;
+  /// Writes the codes of a row, its scales and, with Offset::value, its zeros, as kernels::WeightRows::open does.
+  virtual void open(std::int64_t row, std::uint8_t* codes, float* scales, float* zeros) const = 0;
+  /// The bytes that rows are opened from.
+  virtual std::shared_ptr<const formats::Bytes> bytes() const = 0;
+};
 
 /// W [rows, columns]: row-major, as files are. The bytes stay in the file's map, which this keeps open.
 ///
@@ -18,14 +29,20 @@ namespace bie::weights {
 /// float32, float16 or bfloat16. Source: docs/spec/files.md#gguf.
 class FileMatrix {
  public:
-  /// @throws formats::Error naming the file and the tensor: no matrix, or a type whose numbers are not read.
-  FileMatrix(const formats::GgufFile& file, const formats::GgufTensor& tensor);
+  /// @param what  names the tensor in sentences.
+  /// @throws formats::Error naming the tensor: no matrix, or a type whose numbers are not read.
+  FileMatrix(std::string what, const formats::GgufTensor& tensor);
+  /// Codes of another file.
+  /// @param form  its k, n, group, bits, scale_dtype, offset, step and zero.
+  FileMatrix(std::string what, const kernels::WeightRows& form, std::shared_ptr<const CodedRowReader> rows);
 
-  std::int64_t rows() const { return rows_; }
-  std::int64_t columns() const { return columns_; }
+  std::int64_t rows() const { return form_.n; }
+  std::int64_t columns() const { return form_.k; }
   std::int64_t bytes() const { return bytes_->size; }
-  bool is_coded() const { return type_->kind == formats::GgufType::Kind::codes; }
-  const formats::GgufType& type() const { return *type_; }
+  bool is_coded() const { return reader_ != nullptr; }
+  /// Where the matrix holds plain numbers: their type and place, row-major and dense.
+  kernels::Dtype float_dtype() const { return form_.scale_dtype; }
+  const void* floats() const { return bytes_->data; }
   /// The name that sentences use.
   const std::string& what() const { return what_; }
 
@@ -37,17 +54,17 @@ class FileMatrix {
   void read_row(std::int64_t row, float* values) const;
 
   /// Takes what has been read of the file out of this process; it is read again where it is wanted.
-  void let_go() const { formats::let_go(*bytes_); }
+  void let_go() const;
 
   /// @throws formats::Error where a row that `coded` opened has NaN or infinity in a scale.
   void check_opened() const;
 
  private:
-  static void open(const void* file, std::int64_t row, std::uint8_t* codes, float* scales, float* zeros);
+  static void open(const void* matrix, std::int64_t row, std::uint8_t* codes, float* scales, float* zeros);
 
   std::string what_;
-  const formats::GgufType* type_;
-  std::int64_t rows_ = 0, columns_ = 0;
+  kernels::WeightRows form_{};  ///< without its function; of plain numbers k, n and, as scale_dtype, their type
+  std::shared_ptr<const CodedRowReader> reader_;  ///< null of plain numbers
   std::shared_ptr<const formats::Bytes> bytes_;
   std::shared_ptr<std::atomic<std::int64_t>> bad_row_;  ///< -1: none
 };

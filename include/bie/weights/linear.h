@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "bie/kernels/parallel.h"
 #include "bie/kernels/status.h"
+#include "bie/weights/coded_columns.h"
 #include "bie/weights/file_matrix.h"
 
 namespace bie::weights {
@@ -27,6 +29,9 @@ class Linear {
   /// @throws formats::Error for NaN or infinity in a scale, groups too deep for int8; std::bad_alloc.
   Linear(const FileMatrix& matrix, Arithmetic arithmetic, std::shared_ptr<const float[]> bias,
          const kernels::Parallel& parallel);
+  /// Arranges a linear of a folder, its bias with it, or `bias` where that is there.
+  Linear(const CodedColumns& columns, Arithmetic arithmetic, std::shared_ptr<const float[]> bias,
+         const kernels::Parallel& parallel);
 
   std::int64_t inputs() const { return inputs_; }
   std::int64_t outputs() const { return outputs_; }
@@ -37,11 +42,14 @@ class Linear {
   kernels::Status run(std::int64_t m, const float* x, float* y, const kernels::Parallel& parallel) const;
 
  private:
+  template <class Weight>
+  void arrange(const std::string& what, const Weight& weight, Arithmetic arithmetic, const kernels::Parallel& parallel);
+
   std::int64_t inputs_ = 0, outputs_ = 0, bytes_ = 0;
   const void* kernel_ = nullptr;  ///< a WeightOnlyGemmKernel of codes, a FloatGemmKernel of floats
   bool is_coded_ = false;
   std::shared_ptr<const void> panels_;
-  std::shared_ptr<const float[]> bias_;
+  std::shared_ptr<const float[]> bias_, channel_scale_;
 };
 
 }  // namespace bie::weights

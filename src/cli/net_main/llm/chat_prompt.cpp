@@ -12,11 +12,10 @@ namespace {
 
 text::ChatTemplate template_of(const LoadedLanguage& language, const ChatOptions& o, bool for_tools) {
   if (!o.template_file.empty()) return text::ChatTemplate(text_of_file(o.template_file), "file " + o.template_file);
-  const formats::GgufFile& file = language.model->file();
-  if (!text::has_chat_template(file))
-    formats::fail_file("GGUF file", file.path,
-                       "expected a chat template, got none; --template names a file that holds one");
-  return text::gguf_chat_template(file, for_tools);
+  const llm::ModelFile& file = language.model->file();
+  if (!text::has_chat_template(file.gguf))
+    file.fail("expected a chat template, got none; --template names a file that holds one");
+  return text::gguf_chat_template(file.gguf, for_tools);
 }
 
 std::tm local_time() {

@@ -50,11 +50,8 @@ LoadedLanguage load_language(const LanguageOptions& o, const Global& global) {
     return std::make_shared<const llm::Model>(
         o.model, o.arithmetic == "exact" ? llm::Arithmetic::exact : llm::Arithmetic::int8, pool.parallel());
   });
-  text::Tokenizer tokenizer = text::gguf_tokenizer(model->file());
   const llm::Config& config = model->config();
-  if (tokenizer.size() != config.vocabulary)
-    formats::fail_file("GGUF file", o.model, "expected as many tokens as rows of the embedding, ", config.vocabulary,
-                       ", got ", tokenizer.size());
+  text::Tokenizer tokenizer = llm::tokenizer_of(model->file(), config.vocabulary);
   if (o.context > config.context)
     throw formats::Error(
         formats::joined("--context: expected at most ", config.context, ", the context of the model, got ", o.context));

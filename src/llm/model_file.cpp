@@ -1,0 +1,33 @@
+#include "bie/llm/model_file.h"
+
+#include <filesystem>
+
+#include "bie/formats/error.h"
+#include "llm/folder/family.h"
+#include "llm/folder/open_folder.h"
+
+namespace bie::llm {
+
+std::string ModelFile::called(std::string_view name) const {
+  return family == nullptr ? std::string(name) : folder::folder_name(*family, name);
+}
+
+void ModelFile::fail(const std::string& sentence) const { formats::fail_file(kind, gguf.path, sentence); }
+
+ModelFile open_model(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return folder::open_folder(path);
+  ModelFile model;
+  model.gguf = formats::load_gguf(path);
+  return model;
+}
+
+text::Tokenizer tokenizer_of(const ModelFile& file, std::int64_t rows) {
+  if (file.is_folder()) file.fail("expected a tokenizer that is read, got that of a folder");
+  text::Tokenizer tokenizer = text::gguf_tokenizer(file.gguf);
+  if (tokenizer.size() != rows)
+    file.fail(formats::joined("expected as many tokens as rows of the embedding, ", rows, ", got ", tokenizer.size()));
+  return tokenizer;
+}
+
+}  // namespace bie::llm

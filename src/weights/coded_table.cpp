@@ -1,0 +1,64 @@
+#include "bie/weights/coded_table.h"
+
+#include <utility>
+
+#include "bie/formats/coded_rows.h"
+#include "bie/formats/error.h"
+#include "kernels/arithmetic/float_bits.h"
+
+namespace bie::weights {
+namespace {
+
+using formats::Array;
+using formats::Element;
+
+float float_at(const Array& array, std::int64_t index) {
+  const kernels::Dtype dtype = array.element == Element::f32   ? kernels::Dtype::f32
+                               : array.element == Element::f16 ? kernels::Dtype::f16
+                                                               : kernels::Dtype::bf16;
+  return kernels::load_float(array.bytes->data, dtype, array.offset + index);
+}
+
+class TableRows : public CodedRowReader {
+ public:
+  TableRows(const formats::CodedLayer& layer, std::int64_t groups)
+      : layer_(layer), groups_(groups), words_(at("qweight")), scales_(at("scales")), zeros_(at("zeros")) {}
+
+  void open(std::int64_t row, std::uint8_t* codes, float* scales, float* zeros) const override {
+    const auto* words = reinterpret_cast<const std::uint32_t*>(words_.data<std::int32_t>()) + row * words_.sizes.back();
+    for (std::int64_t i = 0; i < layer_.in_features; ++i)
+      codes[i] = static_cast<std::uint8_t>(formats::code_at(words, layer_.bits, i));
+    for (std::int64_t g = 0; g < groups_; ++g) {
+      scales[g] = float_at(scales_, row * groups_ + g);
+      zeros[g] = float_at(zeros_, row * groups_ + g);
+    }
+  }
+  std::shared_ptr<const formats::Bytes> bytes() const override { return words_.bytes; }
+
+ private:
+  const Array& at(const char* key) const { return layer_.tensors.at(key); }
+
+  formats::CodedLayer layer_;
+  std::int64_t groups_;
+  Array words_, scales_, zeros_;
+};
+
+}  // namespace
+
+FileMatrix coded_table(std::string what, const formats::CodedLayer& layer) {
+  if (layer.kind != formats::CodedLayer::Kind::table)
+    throw formats::Error(formats::joined(what, ": expected an embedding of codes, got a linear"));
+  for (const char* key : {"qweight", "scales", "zeros"})
+    if (layer.tensors.count(key) == 0)
+      throw formats::Error(formats::joined(what, ": the entry ", formats::in_quotes(key), " is missing"));
+  kernels::WeightRows form{};
+  form.k = layer.in_features;
+  form.n = layer.out_features;
+  form.group = layer.group;
+  form.bits = layer.bits;
+  form.scale_dtype = kernels::Dtype::f32;
+  form.offset = kernels::Offset::value;
+  return {std::move(what), form, std::make_shared<TableRows>(layer, form.groups())};
+}
+
+}  // namespace bie::weights
