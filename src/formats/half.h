@@ -1,4 +1,4 @@
-// 16-bit floats of IEEE 754, bit by bit.
+// 16-bit floats, bit by bit: those of IEEE 754, and bfloat16.
 #pragma once
 
 #include <bit>
@@ -26,6 +26,10 @@ inline std::uint16_t half_of_float(float value) {
   const std::uint32_t rest = bits & 0x7fffffff, half = rest >> 13, tail = rest & 0x1fff;
   const std::uint32_t up = tail > 0x1000 || (tail == 0x1000 && (half & 1) != 0) ? 1 : 0;
   return static_cast<std::uint16_t>(sign | (half + up - (112u << 10)));
+}
+
+inline float float_of_bfloat(std::uint16_t bfloat) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bfloat) << 16);
 }
 
 inline float half_at(const std::uint8_t* bytes) {

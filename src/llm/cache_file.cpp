@@ -55,6 +55,9 @@ std::uint32_t fingerprint(const Model& model) {
     for (const auto& [key, array] : layer.tensors)
       add(formats::joined(name, ".", key, " ", formats::name(array.element), formats::listed(array.sizes)),
           array.bytes->data, array.bytes->size);
+  for (const auto& [name, layer] : model.file().ternary)
+    add(formats::joined(name, " ", layer.scale, formats::listed(layer.codes.sizes)), layer.codes.bytes->data,
+        layer.codes.bytes->size);
   const Config& c = model.config();
   sums +=
       formats::joined(c.architecture->name, " ", c.context, " ", checksum_of(&c.eps, 4), " ", checksum_of(&c.scale, 4));

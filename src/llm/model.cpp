@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "bie/formats/error.h"
-#include "bie/weights/coded_table.h"
+#include "bie/weights/folder_matrices.h"
 #include "llm/architectures.h"
 
 namespace bie::llm {
@@ -33,10 +33,17 @@ class Tensors {
     return values;
   }
 
-  /// NAME.weight [rows, columns], an embedding of codes among them.
+  /// NAME [rows, columns], of floats, of blocks, of ternary codes or of an embedding's codes.
   weights::FileMatrix matrix(const std::string& name, std::int64_t rows, std::int64_t columns) {
     if (const formats::CodedLayer* const codes = take_codes(name, rows, columns))
       return weights::coded_table(what(name), *codes);
+    if (const auto found = file_.ternary.find(name); found != file_.ternary.end()) {
+      const formats::TernaryLayer& layer = found->second;
+      expect_sizes(name + ".weight", {layer.out_features, layer.in_features}, {rows, columns});
+      taken_.insert(name);
+      parameters_ += rows * columns;
+      return weights::ternary_matrix(what(name), layer);
+    }
     return {what(name + ".weight"), take(name + ".weight", {rows, columns})};
   }
 
@@ -79,6 +86,7 @@ class Tensors {
     };
     for (const formats::GgufTensor& tensor : file_.gguf.tensors) refuse(tensor.name);
     for (const auto& [name, codes] : file_.codes) refuse(name);
+    for (const auto& [name, codes] : file_.ternary) refuse(name);
   }
 
   void pass_over(const std::string& name) { taken_.insert(name); }

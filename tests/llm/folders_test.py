@@ -10,9 +10,11 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 import torch
 import transformers
 from coded_folders import FORMATS, write_coded_folder
-from llm_library import EXACT, INT8, Error
+from llm_library import EXACT, F32, INT8, Error
 from model_folders import change_config, write_folder
+from safetensors.numpy import load_file, save_file
 from small_models import KINDS, VOCABULARY
+from ternary_folders import WAYS, write_ternary_folder
 
 TOKENS = torch.randint(0, VOCABULARY, (40,), generator=torch.Generator().manual_seed(5)).tolist()
 
@@ -155,3 +157,59 @@ class TestCodes:
 def test_codes_of_a_family_with_biases(library, tmp_path):
     model = write_coded_folder(tmp_path, "gptq of 4 bits", "qwen2")
     expect_close(library.model(tmp_path).logits(TOKENS), wanted_logits(model))
+
+
+@pytest.mark.parametrize("way", WAYS)
+class TestTernary:
+    def test_exact_activations(self, library, tmp_path, way):
+        model = write_ternary_folder(tmp_path, way)
+        expect_close(library.model(tmp_path).logits(TOKENS), wanted_logits(model))
+
+    def test_activations_of_8_bits_have_one_step_for_a_row(self, library, tmp_path, way):
+        """The head is of floats; a product of codes is one whole number."""
+        model = write_ternary_folder(tmp_path, way, rounds_rows=True)
+        expect_close(library.model(tmp_path, INT8, cache=F32).logits(TOKENS), wanted_logits(model), 5e-3)
+
+
+class TestTernaryRefusals:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        write_ternary_folder(tmp_path, "bitlinear")
+        return tmp_path
+
+    @pytest.mark.parametrize(
+        ("changes", "sentence"),
+        [
+            ({"linear_class": "other"}, '"linear_class": expected bitlinear or autobitlinear, got "other"'),
+            ({"quantization_mode": "half"}, '"quantization_mode": expected offline or online, got "half"'),
+            ({"use_rms_norm": True}, '"use_rms_norm": expected "?false"?, got "true"'),
+            ({"quant_method": "awq"}, "is of AWQ"),
+        ],
+    )
+    def test_a_configuration_that_is_not_read(self, library, folder, changes, sentence):
+        quantization = json.loads((folder / "config.json").read_text())["quantization_config"]
+        change_config(folder, quantization_config=quantization | changes)
+        with pytest.raises(Error, match=sentence):
+            library.model(folder)
+
+    @pytest.mark.parametrize(
+        ("key", "value", "sentence"),
+        [
+            ("weight_scale", None, 'weight_scale" is missing'),
+            ("weight_scale", np.zeros(1, np.float32), "expected a positive number, got 0"),
+            ("weight_scale", np.ones(2, np.float32), r"expected one number, got \[2\]"),
+            ("weight", np.full((16, 64), 255, np.uint8), "expected codes of 0, 1 and 2, got a 3"),
+            ("weight", np.zeros(64, np.uint8), r"expected a matrix, got \[64\]"),
+            ("weight", np.zeros((15, 64), np.uint8), r"expected \[64, 64\], got \[60, 64\]"),
+        ],
+    )
+    def test_tensors_that_are_wrong(self, library, folder, key, value, sentence):
+        file = folder / "model.safetensors"
+        tensors = load_file(file)
+        name = f"model.layers.1.self_attn.q_proj.{key}"
+        del tensors[name]
+        if value is not None:
+            tensors[name] = value
+        save_file(tensors, file)
+        with pytest.raises(Error, match=sentence):
+            library.model(folder)

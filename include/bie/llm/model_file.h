@@ -10,6 +10,7 @@
 
 #include "bie/formats/coded_layers.h"
 #include "bie/formats/gguf.h"
+#include "bie/formats/ternary_layers.h"
 #include "bie/text/tokenizer.h"
 
 namespace bie::llm {
@@ -24,6 +25,7 @@ struct ModelFile {
   formats::GgufFile gguf;
   /// The linears of codes that a folder holds, by GGUF's name without ".weight".
   std::map<std::string, formats::CodedLayer> codes;
+  std::map<std::string, formats::TernaryLayer> ternary;  ///< those of BitNet, likewise
   /// Whose names and order of rotated pairs the files have; null for GGUF's own.
   const folder::Family* family = nullptr;
 

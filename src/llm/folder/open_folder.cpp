@@ -132,6 +132,14 @@ void put_tensors(const std::map<std::string, Array>& arrays, const Settings& set
   }
 }
 
+/// GGUF's name of a layer, without ".weight".
+std::string stem_of(const ModelFile& model, const std::string& name) {
+  const std::string ours = gguf_name(*model.family, name + ".weight").value_or(name + ".weight");
+  return ours.substr(0, ours.rfind('.'));
+}
+
+bool is_projection(const std::string& name) { return name.ends_with("_proj.weight"); }
+
 }  // namespace
 
 ModelFile open_folder(const std::string& path) {
@@ -144,12 +152,16 @@ ModelFile open_folder(const std::string& path) {
   const Settings settings = read_settings((fs::path(path) / "config.json").string(), config->second);
   model.family = settings.family;
   model.gguf.metadata = settings.metadata;
-  formats::CodedModel coded = formats::coded_layers(folder);
-  for (auto& [name, layer] : coded.layers) {
-    const std::string ours = gguf_name(*model.family, name + ".weight").value_or(name + ".weight");
-    model.codes.emplace(ours.substr(0, ours.rfind('.')), std::move(layer));
+  if (formats::is_ternary(folder)) {
+    formats::TernaryModel found = formats::ternary_layers(folder, is_projection);
+    for (auto& [name, layer] : found.layers) model.ternary.emplace(stem_of(model, name), std::move(layer));
+    put_tensors(found.rest, settings, &model);
+  } else {
+    formats::CodedModel found = formats::coded_layers(folder);
+    for (auto& [name, layer] : found.layers) model.codes.emplace(stem_of(model, name), std::move(layer));
+    put_tensors(found.rest, settings, &model);
   }
-  put_tensors(coded.rest, settings, &model);
+  if (settings.is_tied) model.codes.erase("output");
   if (!settings.divisors.empty()) model.gguf.tensors.push_back(owned_floats("rope_freqs.weight", settings.divisors));
   const bool has_head = model.gguf.find("output.weight") != nullptr || model.codes.count("output") > 0;
   if (!settings.is_tied && !has_head)

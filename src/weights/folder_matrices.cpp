@@ -1,4 +1,4 @@
-#include "bie/weights/coded_table.h"
+#include "bie/weights/folder_matrices.h"
 
 #include <utility>
 
@@ -43,7 +43,35 @@ class TableRows : public CodedRowReader {
   Array words_, scales_, zeros_;
 };
 
+class TernaryRows : public CodedRowReader {
+ public:
+  explicit TernaryRows(const formats::TernaryLayer& layer) : layer_(layer) {}
+
+  void open(std::int64_t row, std::uint8_t* codes, float* scales, float* /*zeros*/) const override {
+    const std::int64_t rows = layer_.out_features / 4, k = layer_.in_features;
+    const auto* const bytes = layer_.codes.data<std::uint8_t>() + row % rows * k;
+    const auto shift = static_cast<int>(2 * (row / rows));
+    for (std::int64_t i = 0; i < k; ++i) codes[i] = static_cast<std::uint8_t>(bytes[i] >> shift & 3);
+    scales[0] = layer_.scale;
+  }
+  std::shared_ptr<const formats::Bytes> bytes() const override { return layer_.codes.bytes; }
+
+ private:
+  formats::TernaryLayer layer_;
+};
+
 }  // namespace
+
+FileMatrix ternary_matrix(std::string what, const formats::TernaryLayer& layer) {
+  kernels::WeightRows form{};
+  form.k = form.group = layer.in_features;
+  form.n = layer.out_features;
+  form.bits = 2;
+  form.scale_dtype = kernels::Dtype::f32;
+  form.offset = kernels::Offset::none;
+  form.step = form.zero = 1;
+  return {std::move(what), form, std::make_shared<TernaryRows>(layer)};
+}
 
 FileMatrix coded_table(std::string what, const formats::CodedLayer& layer) {
   if (layer.kind != formats::CodedLayer::Kind::table)
