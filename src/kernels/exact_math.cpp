@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/arithmetic/exponential.h"
+#include "kernels/arithmetic/hyperbolic_tangent.h"
 
 namespace bie::kernels {
 namespace {
@@ -65,6 +66,7 @@ double cosine(double r) {
 }  // namespace
 
 float exact_exp(float x) { return exponential(x); }
+float exact_tanh(float x) { return hyperbolic_tangent(x); }
 
 double exact_exp(double x) {
   const double n = nearest(x * 0x1.71547652b82fep+0);

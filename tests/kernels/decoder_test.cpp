@@ -60,6 +60,30 @@ TEST(ExactMath, TheExponentialHasItsEnds) {
   EXPECT_EQ(exact_exp(-10.0f), 0x1.7cd79cp-15f);
 }
 
+TEST(ExactMath, TheTangentIsWithinFourUlps) {
+  ReplayableRng rng;
+  for (int i = 0; i < 200000; ++i) {
+    const auto bits = static_cast<std::uint32_t>(rng.between(0, 0x41200000));  // 0 to 10
+    const float x = float_from_bits(bits);
+    const double wanted = std::tanh(static_cast<double>(x));
+    const float near = static_cast<float>(wanted), ulp = std::nextafter(near, 2.0f) - near;
+    ASSERT_LE(std::fabs(static_cast<double>(exact_tanh(x)) - wanted), 3.3 * static_cast<double>(ulp)) << x;
+    ASSERT_EQ(exact_tanh(-x), -exact_tanh(x)) << x;
+    ASSERT_LE(exact_tanh(x), 1.0f) << x;
+  }
+}
+
+TEST(ExactMath, TheTangentHasItsEnds) {
+  for (const float x : {9.1f, 20.0f, 1000.0f, INFINITY}) EXPECT_EQ(exact_tanh(x), 1.0f) << x;
+  EXPECT_EQ(exact_tanh(-INFINITY), -1.0f);
+  EXPECT_TRUE(std::signbit(exact_tanh(-0.0f)));
+  EXPECT_FALSE(std::signbit(exact_tanh(0.0f)));
+  EXPECT_EQ(exact_tanh(0x1p-149f), 0x1p-149f);
+  EXPECT_TRUE(std::isnan(exact_tanh(nan_float)));
+  EXPECT_EQ(exact_tanh(0.5f), 0x1.d9353cp-2f);
+  EXPECT_EQ(exact_tanh(-2.0f), -0x1.ed9506p-1f);
+}
+
 TEST(ExactMath, DoubleFunctionsAreGoodToFifteenDigits) {
   ReplayableRng rng;
   for (int i = 0; i < 100000; ++i) {
@@ -106,6 +130,15 @@ TEST(DecoderRows, TheReferenceIsTheFormula) {
     const double wanted = 0.5 * g * (1 + std::tanh(z)) * static_cast<double>(w[i]);
     ASSERT_NEAR(static_cast<double>(y[i]), wanted, 1e-6 * (1 + std::fabs(wanted)));
   }
+  kernel.relu2_gate(size, x.data(), w.data(), y.data(), serial());
+  for (std::size_t i = 0; i < static_cast<std::size_t>(size); ++i) {
+    const double g = std::fmax(static_cast<double>(x[i]), 0), wanted = g * g * static_cast<double>(w[i]);
+    ASSERT_NEAR(static_cast<double>(y[i]), wanted, 1e-6 * (1 + std::fabs(wanted)));
+  }
+  y = x;
+  kernel.soft_cap(2 * size, 1.5f, y.data(), serial());
+  for (std::size_t i = 0; i < x.size(); ++i)
+    ASSERT_NEAR(static_cast<double>(y[i]), 1.5 * std::tanh(static_cast<double>(x[i]) / 1.5), 1e-6) << x[i];
   for (const bool neighbours : {false, true}) {
     std::vector<float> v = {1, 2, 3, 4, 5};  // the fifth element is not rotated
     const float cosine[] = {0, 0.5f}, sine[] = {1, 0.5f};
@@ -127,14 +160,17 @@ TEST(DecoderRows, EveryKernelHasTheBitsOfTheReference) {
     const std::int64_t pairs = size / 2;
     const std::vector<float> c = random_floats(v.rows * pairs, 1, rng), s = random_floats(v.rows * pairs, 1, rng);
     const auto all_of = [&](const DecoderRowsKernel& kernel, const Parallel& parallel) {
-      std::vector<float> normed(x.size(), 7.0f), gated(x.size()), other(x.size()), rotated = x, turned = x, added = x;
+      std::vector<float> normed(x.size(), 7.0f), gated(x.size()), other(x.size()), squared(x.size()),
+          rotated = x, turned = x, added = x, capped = x;
       kernel.rms_norm(spread, x.data(), w.data(), 1e-6f, normed.data(), parallel);
       kernel.silu_gate(count, x.data(), u.data(), gated.data(), parallel);
       kernel.gelu_gate(count, x.data(), u.data(), other.data(), parallel);
+      kernel.relu2_gate(count, x.data(), u.data(), squared.data(), parallel);
       kernel.rotate(spread, pairs, false, c.data(), s.data(), rotated.data(), parallel);
       kernel.rotate(spread, pairs, true, c.data(), s.data(), turned.data(), parallel);
       kernel.add(count, u.data(), added.data(), parallel);
-      for (const auto* part : {&gated, &other, &rotated, &turned, &added})
+      kernel.soft_cap(count, 2.5f, capped.data(), parallel);
+      for (const auto* part : {&gated, &other, &squared, &rotated, &turned, &added, &capped})
         normed.insert(normed.end(), part->begin(), part->end());
       return normed;
     };
@@ -225,7 +261,9 @@ Errors softmax_errors(Cache& cache) {
         for (std::int64_t i = 0; i < s.head_size; ++i)
           score += static_cast<double>(row.query[h * s.head_size + i]) *
                    static_cast<double>(cache.keys[static_cast<std::size_t>((p * s.kv_heads + kv) * s.head_size + i)]);
-        weights.push_back(std::exp(score * static_cast<double>(s.scale)));
+        score *= static_cast<double>(s.scale);
+        if (s.cap > 0) score = static_cast<double>(s.cap) * std::tanh(score / static_cast<double>(s.cap));
+        weights.push_back(std::exp(score));
         sum += weights.back();
       }
       for (std::int64_t c = 0; c < s.head_size; ++c) {
@@ -258,7 +296,8 @@ TEST(Attention, EveryShapeIsTheSoftmaxAndEveryKernelTheReference) {
   for (const std::int64_t size : {1, 8, 33, 64, 80, 128, 256})
     for (const auto& [heads, kv_heads] : head_counts) {
       const float scale = 1 / std::sqrt(static_cast<float>(size));
-      Cache cache(floats, {heads, kv_heads, size, scale}, rng.one_of({1, 63, 64, 65, 130, 200}), 5, rng);
+      Cache cache(floats, {heads, kv_heads, size, scale, rng.one_of({0.0f, 0.7f, 50.0f})},
+                  rng.one_of({1, 63, 64, 65, 130, 200}), 5, rng);
       ASSERT_LT(softmax_errors(cache).most, 2e-5);
       expect_every_kernel_alike(cache);
       if (HasFailure()) return;
@@ -269,7 +308,8 @@ TEST(AttentionF16, IsThatOfFloatsRoundedOnce) {
   ReplayableRng rng;
   for (const std::int64_t size : {1, 8, 33, 64, 256})
     for (const auto& [heads, kv_heads] : head_counts) {
-      Cache cache(halves, {heads, kv_heads, size, 0.125f}, rng.one_of({1, 63, 64, 65, 130, 200}), 5, rng);
+      Cache cache(halves, {heads, kv_heads, size, 0.125f, rng.one_of({0.0f, 1.5f})},
+                  rng.one_of({1, 63, 64, 65, 130, 200}), 5, rng);
       cache.values.front() = 0x1.8p-24f;  // half way between two subnormal halves
       cache.fill();
       Cache rounded(floats, cache.shape, cache.positions, 0, rng);
@@ -293,7 +333,8 @@ TEST(AttentionQ8, EveryShapeIsNearTheSoftmaxAndEveryKernelTheReference) {
     for (const auto& [heads, kv_heads] : head_counts)
       for (const CacheKind* kind : {&codes, &half_keys}) {
         const float scale = 1 / std::sqrt(static_cast<float>(size));
-        Cache cache(*kind, {heads, kv_heads, size, scale}, rng.one_of({1, 63, 64, 65, 130, 200}), 5, rng);
+        Cache cache(*kind, {heads, kv_heads, size, scale, rng.one_of({0.0f, 0.7f, 50.0f})},
+                    rng.one_of({1, 63, 64, 65, 130, 200}), 5, rng);
         const Errors errors = softmax_errors(cache);
         ASSERT_LT(errors.mean, 0.02);  // values reach from -4 to 4
         ASSERT_LT(errors.most, 0.3);
@@ -310,6 +351,31 @@ TEST(Attention, SegmentsAreJoinedAsTheReferenceJoinsThem) {
     for (std::size_t r = 0; r < 3; ++r) std::tie(cache.rows[r].first, cache.rows[r].last) = seen[r];
     ASSERT_LT(softmax_errors(cache).mean, kind == &floats ? 1e-6 : 0.02);
     expect_every_kernel_alike(cache);
+  }
+}
+
+TEST(Attention, ACapBoundsWhatAScoreWeighs) {
+  // One key is far nearer to the query than the others: with a cap of 1 it weighs at most e^2 times as much.
+  ReplayableRng rng;
+  for (const CacheKind* kind : {&floats, &halves, &codes, &half_keys}) {
+    Cache cache(*kind, {1, 1, 16, 1, 1}, 2, 1, rng);
+    cache.rows[0].first = 0;
+    cache.rows[0].last = 1;
+    for (std::size_t i = 0; i < 16; ++i) {
+      cache.queries[i] = 4;
+      cache.keys[i] = 4;
+      cache.keys[16 + i] = -4;
+      cache.values[i] = 1;
+      cache.values[16 + i] = 0;
+    }
+    cache.fill();
+    const double share = 1 / (1 + std::exp(-2.0));
+    for_every_kernel(kind->table, [&](const AttentionKernel& kernel) {
+      cache.shape.cap = 1;
+      for (const float y : cache.results(kernel, serial())) ASSERT_NEAR(static_cast<double>(y), share, 0.01);
+      cache.shape.cap = 0;
+      for (const float y : cache.results(kernel, serial())) ASSERT_EQ(y, 1.0f);
+    });
   }
 }
 
@@ -395,6 +461,9 @@ TEST(Attention, ShapesThatAreNone) {
       EXPECT_EQ(kernel.run({4, 3, 16, 1}, nullptr, 0, serial()), Status::bad_shape);
       EXPECT_EQ(kernel.run({4, 0, 16, 1}, nullptr, 0, serial()), Status::bad_shape);
       EXPECT_EQ(kernel.run({4, 4, 0, 1}, nullptr, 0, serial()), Status::bad_shape);
+      EXPECT_EQ(kernel.run({4, 2, 16, 1, -1.0f}, nullptr, 0, serial()), Status::bad_shape);
+      EXPECT_EQ(kernel.run({4, 2, 16, 1, nan_float}, nullptr, 0, serial()), Status::bad_shape);
+      EXPECT_EQ(kernel.run({4, 2, 16, 1, 30}, nullptr, 0, serial()), Status::ok);
       EXPECT_EQ(kernel.run({4, 2, 16, 1}, nullptr, 0, serial()), Status::ok);
     });
   EXPECT_FALSE(takes_q8({4, 2, 24, 1}));

@@ -215,13 +215,14 @@ def test_an_amx_tile_of_codes_ends_rows_in_registers(objects, build):
         assert not bad, f"{bad}\n" + "\n".join(body)
 
 
-def test_the_loop_of_a_float_tile_multiplies_from_registers(objects, build):
-    path = next(build.glob("src/kernels/**/bie_kernels_avx512bw.dir/cpu/*/float_gemm.cpp.o"))
+@pytest.mark.parametrize("stem", ["float_gemm", "half_gemm"])
+def test_the_loop_of_a_float_tile_multiplies_from_registers(objects, build, stem):
+    path = next(build.glob(f"src/kernels/**/bie_kernels_avx512bw.dir/cpu/*/{stem}.cpp.o"))
     terms = {n: sum(t.startswith("vfmadd") and "zmm" in t for t in body) for n, body in enumerate(loops(path))}
     full = [body for n, body in enumerate(loops(path)) if terms[n] > 0 and terms[n] % 12 == 0]
-    assert full, "float_gemm has no loop of twelve rows"
+    assert full, f"{stem} has no loop of twelve rows"
     bad = [[t for t in body if t.startswith("call") or "(%rsp" in t or REGISTER_MOVE.match(t)] for body in full]
-    assert [] in bad, f"float_gemm: {bad}"
+    assert [] in bad, f"{stem}: {bad}"
 
 
 def test_every_weight_only_kernel_is_checked(bie):

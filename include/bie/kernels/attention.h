@@ -4,7 +4,7 @@
 //
 // In a block, of the positions j that the query sees, with S of decoder_rows.h and e of exact_math.h:
 //
-//     s(j) = S(q * k(j)) * scale
+//     s(j) = S(q * k(j)) * scale;  with a cap:  s(j) = cap * tanh(s(j) / cap), tanh of exact_math.h
 //     m = max s(j), NaN where any is;  p(j) = e(s(j) - m);  l = S(p), p of other positions being 0
 //     o(c) = fma(p(j), v(j, c), o(c)) from 0, j rising
 //
@@ -29,9 +29,10 @@ inline constexpr std::int64_t attention_segment = 16;  ///< blocks
 struct AttentionShape {
   std::int64_t heads, kv_heads, head_size;
   float scale;
+  float cap = 0;  ///< soft cap of scores; 0: none
 };
 
-/// Whether all sizes are positive and KV heads divide the heads.
+/// Whether all sizes are positive, KV heads divide the heads and the cap is not negative.
 bool is_sound(const AttentionShape& shape);
 
 /// One row: its query, and the positions that it sees.

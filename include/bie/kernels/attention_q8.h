@@ -12,7 +12,7 @@
 // In a block, of the positions j that the query sees, with S and e of attention.h:
 //
 //     s(j) = 0;  for every group g, rising:  s(j) = fma(float(Q(g) . K(j,g)), dk(j,g) * dq(g), s(j))
-//     s(j) = s(j) * scale
+//     s(j) = s(j) * scale;  with a cap:  s(j) = cap * tanh(s(j) / cap)
 //     m    = max s(j);  p(j) = e(s(j) - m);  l = S(p)
 //     w(j) = p(j) * dv(j);  b = max w(j);  u(j) = rint(w(j) * (127/b));  all u = 0 where b < 2^-100 or b is NaN
 //     o(c) = float(sum of u(j) * V(j,c)) * (b / 127)

@@ -34,8 +34,12 @@ struct DecoderRowsKernel {
   /// y = g / (1 + e(-z)) * u, z = g * fma(c * 0.044715, g * g, c), c = 2 sqrt(2 / pi), both factors rounded once: the
   /// GELU with a tanh, as 1 + tanh(x) = 2 / (1 + e(-2 x)). Source: Hendrycks and Gimpel 2016.
   void (*gelu_gate)(std::int64_t count, const float* g, const float* u, float* y, const Parallel&);
+  /// y = (r * r) * u, r = max(g, 0), elementwise; NaN stays NaN. Source: So et al. 2021 (squared ReLU).
+  void (*relu2_gate)(std::int64_t count, const float* g, const float* u, float* y, const Parallel&);
   /// x += y, elementwise.
   void (*add)(std::int64_t count, const float* y, float* x, const Parallel&);
+  /// x = cap * tanh(x / cap), elementwise, tanh of exact_math.h; cap > 0. Source: Gemma 2 (Gemma Team 2024), section 2.
+  void (*soft_cap)(std::int64_t count, float cap, float* x, const Parallel&);
 };
 
 /// Factors of z above.

@@ -18,6 +18,7 @@
 #include "bie/kernels/embedding.h"
 #include "bie/kernels/float_gemm.h"
 #include "bie/kernels/gradient.h"
+#include "bie/kernels/half_gemm.h"
 #include "bie/kernels/input_grad.h"
 #include "bie/kernels/int4_conv2d.h"
 #include "bie/kernels/int4_gemm.h"
@@ -76,6 +77,8 @@ void for_each_table(const Visit& visit) {
   visit("code_tail", code_tail_table());
   visit("sign_threshold", sign_threshold_table());
   visit("float_gemm", float_gemm_table());
+  visit("f16_gemm", f16_gemm_table());
+  visit("bf16_gemm", bf16_gemm_table());
   visit("float_conv2d", float_conv2d_table());
   visit("sigmoid", sigmoid_table());
   visit("weight_only_gemm", weight_only_gemm_table());

@@ -54,7 +54,7 @@ void store(const AttentionShape& s, std::int64_t position, const float* key, con
 }  // namespace
 
 bool is_sound(const AttentionShape& s) {
-  return s.heads > 0 && s.kv_heads > 0 && s.head_size > 0 && s.heads % s.kv_heads == 0;
+  return s.heads > 0 && s.kv_heads > 0 && s.head_size > 0 && s.heads % s.kv_heads == 0 && s.cap >= 0;
 }
 
 std::int64_t attention_block_bytes(const AttentionShape& s) {

@@ -130,9 +130,9 @@ void join(const AttentionQ8Passes& passes, const Joined& next, std::int64_t size
 }
 
 template <class Keys>
-void run_head(const AttentionQ8Tile& tile, const AttentionQ8Passes& passes, const AttentionShape& s,
-              const AttentionRow& row, std::int64_t head, const Keys& keys, const Q8Layout& layout,
-              const Q8Memory& memory) {
+void run_head(const AttentionQ8Tile& tile, const AttentionQ8Passes& passes, const DecoderPasses& float_passes,
+              const AttentionShape& s, const AttentionRow& row, std::int64_t head, const Keys& keys,
+              const Q8Layout& layout, const Q8Memory& memory) {
   const std::int64_t size = s.head_size, at = head / (s.heads / s.kv_heads) * layout.bytes;
   Joined all{0, 0, memory.all}, later{0, 0, memory.later}, block{0, 0, memory.block};
   Joined* segment = &all;  // the first one is what others are joined to
@@ -144,6 +144,7 @@ void run_head(const AttentionQ8Tile& tile, const AttentionQ8Passes& passes, cons
     Joined& into = begins ? *segment : block;
     float scores[attention_block];
     keys.scores(bytes, scores);
+    if (s.cap > 0) float_passes.soft_cap(attention_block, s.cap, scores);
     Q8Weights w;
     passes.weights(scores, reinterpret_cast<const float*>(bytes + layout.value_steps),
                    std::max(row.first - b * attention_block, std::int64_t{0}),
@@ -181,7 +182,7 @@ Status run(const AttentionShape& s, const AttentionRow* rows, std::int64_t count
                  for (std::int64_t i = begin; i < end; ++i) {
                    const AttentionRow& row = rows[i / s.heads];
                    keys.ask(row.query + i % s.heads * s.head_size, memory + Q8Memory::bytes(s.head_size));
-                   run_head(tile, passes, s, row, i % s.heads, keys, layout, parts);
+                   run_head(tile, passes, float_passes, s, row, i % s.heads, keys, layout, parts);
                  }
                });
   return enough.load() ? Status::ok : Status::out_of_memory;

@@ -17,7 +17,9 @@ struct DecoderPasses {
   void (*rotate)(std::int64_t pairs, bool neighbours, const float* cosine, const float* sine, float* x);
   void (*silu_gate)(std::int64_t count, const float* g, const float* u, float* y);
   void (*gelu_gate)(std::int64_t count, const float* g, const float* u, float* y);
+  void (*relu2_gate)(std::int64_t count, const float* g, const float* u, float* y);
   void (*add)(std::int64_t count, const float* y, float* x);
+  void (*soft_cap)(std::int64_t count, float cap, float* x);
   /// One query head over blocks of float32 and of float16. `at` are numbers from the begin of a block to the keys of
   /// its KV head; `memory` has room for attention_memory() floats.
   Attention *attention, *attention_f16;

@@ -51,9 +51,16 @@ constexpr DecoderRowsKernel kernel(const char* name, Isa isa) {
       [](std::int64_t count, const float* g, const float* u, float* y, const Parallel& parallel) {
         run_gate(passes.gelu_gate, count, g, u, y, parallel);
       },
+      [](std::int64_t count, const float* g, const float* u, float* y, const Parallel& parallel) {
+        run_gate(passes.relu2_gate, count, g, u, y, parallel);
+      },
       [](std::int64_t count, const float* y, float* x, const Parallel& parallel) {
         parallel_for(parallel, count, elements_a_task / parallel.fineness,
                      [&](std::int64_t begin, std::int64_t end) { passes.add(end - begin, y + begin, x + begin); });
+      },
+      [](std::int64_t count, float cap, float* x, const Parallel& parallel) {
+        parallel_for(parallel, count, elements_a_task / 4 / parallel.fineness,
+                     [&](std::int64_t begin, std::int64_t end) { passes.soft_cap(end - begin, cap, x + begin); });
       }};
 }
 

@@ -97,11 +97,12 @@ float score(const Block& block, const float* query, std::int64_t j) {
 }
 
 template <class Query>
-Seen of_block(const Block& block, const Query& query, float scale, std::int64_t from, std::int64_t to) {
+Seen of_block(const Block& block, const Query& query, const AttentionShape& shape, std::int64_t from, std::int64_t to) {
   float s[64] = {}, p[64] = {}, w[64] = {};
   Seen seen;
   for (std::int64_t j = from; j <= to; ++j) {
-    s[j] = score(block, query, j) * scale;
+    s[j] = score(block, query, j) * shape.scale;
+    if (shape.cap > 0) s[j] = shape.cap * exact_tanh(s[j] / shape.cap);
     seen.m = j == from ? s[j] : larger(seen.m, s[j]);
   }
   float b = 0;
@@ -136,7 +137,7 @@ void run_head(const AttentionShape& s, const AttentionRow& row, std::int64_t hea
   for (std::int64_t b = row.first / 64; b <= row.last / 64; ++b) {
     Block block{static_cast<const std::int8_t*>(row.blocks[b]), s.head_size, groups};
     block.bytes += head / (s.heads / s.kv_heads) * block.all_bytes();
-    const Seen seen = of_block(block, query, s.scale, std::max(row.first - 64 * b, std::int64_t{0}),
+    const Seen seen = of_block(block, query, s, std::max(row.first - 64 * b, std::int64_t{0}),
                                std::min(row.last - 64 * b, std::int64_t{63}));
     segment = b == row.first / 64 || b % 16 == 0 ? seen : joined(segment, seen);
     if (b % 16 == 15 || b == row.last / 64) all = b / 16 == row.first / 1024 ? segment : joined(all, segment);

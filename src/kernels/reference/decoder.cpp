@@ -54,6 +54,17 @@ void gelu_gate(std::int64_t count, const float* g, const float* u, float* y, con
   }
 }
 
+void relu2_gate(std::int64_t count, const float* g, const float* u, float* y, const Parallel&) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float r = g[i] < 0 ? 0 : g[i];
+    y[i] = (r * r) * u[i];
+  }
+}
+
+void soft_cap(std::int64_t count, float cap, float* x, const Parallel&) {
+  for (std::int64_t i = 0; i < count; ++i) x[i] = cap * exact_tanh(x[i] / cap);
+}
+
 void add(std::int64_t count, const float* y, float* x, const Parallel&) {
   for (std::int64_t i = 0; i < count; ++i) x[i] = x[i] + y[i];
 }
@@ -99,6 +110,7 @@ Status run_attention(const AttentionShape& s, const AttentionRow* rows, std::int
           for (std::int64_t i = 0; i < s.head_size; ++i)
             key.push_back(load_float(row.blocks[b], dtype, keys + i * 64 + j));
           score[j] = sum(row.query + h * s.head_size, key.data(), s.head_size) * s.scale;
+          if (s.cap > 0) score[j] = s.cap * exact_tanh(score[j] / s.cap);
           m = larger(m, score[j]);
         }
         std::vector<float> o(size, 0.0f);
@@ -125,8 +137,16 @@ Status run_attention(const AttentionShape& s, const AttentionRow* rows, std::int
 
 }  // namespace
 
-const DecoderRowsKernel decoder_rows = {
-    "decoder_rows_reference", Isa::reference, nullptr, rms_norm, rotate, silu_gate, gelu_gate, add};
+const DecoderRowsKernel decoder_rows = {"decoder_rows_reference",
+                                        Isa::reference,
+                                        nullptr,
+                                        rms_norm,
+                                        rotate,
+                                        silu_gate,
+                                        gelu_gate,
+                                        relu2_gate,
+                                        add,
+                                        soft_cap};
 const AttentionKernel attention = {"attention_reference", Isa::reference, nullptr, run_attention<Dtype::f32>};
 const AttentionKernel attention_f16 = {"attention_f16_reference", Isa::reference, nullptr, run_attention<Dtype::f16>};
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/arithmetic/exponential.h"
+#include "kernels/arithmetic/hyperbolic_tangent.h"
 #include "kernels/cpu/decoder_passes.h"
 
 namespace bie::kernels::cpu {
@@ -69,6 +70,17 @@ void gelu_gate(std::int64_t count, const float* g, const float* u, float* y) {
     const float z = g[i] * __builtin_fmaf(gelu_cubic, g[i] * g[i], gelu_linear);
     return g[i] / (1.0f + exponential(-z)) * u[i];
   });
+}
+
+void relu2_gate(std::int64_t count, const float* g, const float* u, float* y) {
+  in_parts(count, y, [=](std::int64_t i) {
+    const float r = g[i] < 0.0f ? 0.0f : g[i];
+    return (r * r) * u[i];
+  });
+}
+
+void soft_cap(std::int64_t count, float cap, float* x) {
+  for (std::int64_t i = 0; i < count; ++i) x[i] = soft_capped(x[i], cap);
 }
 
 void add(std::int64_t count, const float* y, float* x) {
@@ -149,6 +161,7 @@ void attention(const AttentionShape& shape, const AttentionRow& row, std::int64_
     Joined& into = begins ? *segment : block;
     float p[attention_block];
     scores(row.query + head * size, keys, size, shape.scale, p);
+    if (shape.cap > 0) soft_cap(attention_block, shape.cap, p);
     into.m = p[from];
     for (std::int64_t j = from + 1; j <= to; ++j) into.m = larger(into.m, p[j]);
     for (std::int64_t j = 0; j < attention_block; ++j) p[j] = exponential(p[j] - into.m);
@@ -172,6 +185,7 @@ void attention(const AttentionShape& shape, const AttentionRow& row, std::int64_
 }  // namespace
 
 const DecoderPasses BIE_PASS_SET::decoder_passes = {
-    rms_norm, rotate, silu_gate, gelu_gate, add, attention<float>, attention<std::uint16_t>, scores_f16};
+    rms_norm,  rotate, silu_gate, gelu_gate, relu2_gate, add, soft_cap, attention<float>, attention<std::uint16_t>,
+    scores_f16};
 
 }  // namespace bie::kernels::cpu
