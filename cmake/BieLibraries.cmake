@@ -7,7 +7,7 @@ endif()
 if(NOT SKBUILD)  # a wheel holds the half of the command that has torch
   # Its small library alone, and in the program: what runs nets depends on no other package.
   set(Protobuf_USE_STATIC_LIBS ON)
-  list(APPEND bie_libraries Protobuf=libprotobuf-dev Pcre2=libpcre2-dev)
+  list(APPEND bie_libraries Protobuf=libprotobuf-dev Pcre2=libpcre2-dev Utf8proc=libutf8proc-dev)
 endif()
 foreach(library ${bie_libraries})
   string(REPLACE "=" ";" library ${library})

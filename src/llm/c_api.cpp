@@ -137,11 +137,12 @@ bie_llm_status bie_llm_tokenize(const bie_llm_model* model, const char* text, in
   if (bytes < 0 || room < 0) return fail(BIE_LLM_BAD_ARGUMENT, "expected sizes from 0 on, got a negative one");
   return guarded(BIE_LLM_BAD_ARGUMENT, [&] {
     if (model->tokenizer == nullptr) throw Error(model->why_no_tokenizer);
-    std::vector<std::int32_t> found;
-    if (begin != 0 && model->tokenizer->begin()) found.push_back(*model->tokenizer->begin());
-    const std::vector<std::int32_t> of_text =
-        model->tokenizer->encode({text, static_cast<std::size_t>(bytes)}, special != 0);
-    found.insert(found.end(), of_text.begin(), of_text.end());
+    const bie::text::Tokenizer& tokenizer = *model->tokenizer;
+    std::vector<std::int32_t> found = tokenizer.encode({text, static_cast<std::size_t>(bytes)}, special != 0);
+    if (begin != 0) {
+      found.insert(found.begin(), tokenizer.before().begin(), tokenizer.before().end());
+      found.insert(found.end(), tokenizer.after().begin(), tokenizer.after().end());
+    }
     return hand_over(found, tokens, room, count);
   });
 }

@@ -17,16 +17,6 @@ using Kind = Vocabulary::Kind;
 
 constexpr std::int32_t none = -1;
 
-std::string replaced(std::string_view text, std::string_view what, std::string_view with) {
-  std::string result;
-  std::size_t from = 0;
-  for (std::size_t at = text.find(what); at != std::string_view::npos; at = text.find(what, from)) {
-    result.append(text.substr(from, at - from)).append(with);
-    from = at + what.size();
-  }
-  return result.append(text.substr(from));
-}
-
 int hex_digit(char c) {
   return c >= '0' && c <= '9'   ? c - '0'
          : c >= 'A' && c <= 'F' ? c - 'A' + 10
@@ -41,7 +31,7 @@ struct Symbol {
 };
 
 struct Candidate {
-  float score;
+  double score;
   std::int64_t left;
   std::size_t size;  ///< of both: what it was made of has changed where the sum is another
   bool operator<(const Candidate& o) const { return score != o.score ? score < o.score : left > o.left; }
@@ -49,18 +39,33 @@ struct Candidate {
 
 }  // namespace
 
+std::string replaced(std::string_view text, std::string_view what, std::string_view with) {
+  std::string result;
+  std::size_t from = 0;
+  for (std::size_t at = text.find(what); at != std::string_view::npos; at = text.find(what, from)) {
+    result.append(text.substr(from, at - from)).append(with);
+    from = at + what.size();
+  }
+  return result.append(text.substr(from));
+}
+
 std::string with_marks(std::string_view text) { return replaced(text, " ", space_mark); }
 std::string with_spaces(std::string_view text) { return replaced(text, space_mark, " "); }
 
-char SentencePieces::byte_of(const std::string& name) {
-  const bool fits = name.size() == 6 && name.compare(0, 3, "<0x") == 0 && name[5] == '>';
+std::optional<char> SentencePieces::fallback_byte(std::string_view name) {
+  const bool fits = name.size() == 6 && name.substr(0, 3) == "<0x" && name[5] == '>';
   const int high = fits ? hex_digit(name[3]) : -1, low = fits ? hex_digit(name[4]) : -1;
-  if (high < 0 || low < 0) throw Error(joined("expected a byte's token such as \"<0x0A>\", got ", in_quotes(name)));
+  if (high < 0 || low < 0) return std::nullopt;
   return static_cast<char>(16 * high + low);
 }
 
+char SentencePieces::byte_of(std::string_view name) {
+  if (const std::optional<char> byte = fallback_byte(name)) return *byte;
+  throw Error(joined("expected a byte's token such as \"<0x0A>\", got ", in_quotes(name)));
+}
+
 SentencePieces::SentencePieces(const std::vector<std::string>& tokens, const std::vector<Kind>& kinds,
-                               const std::vector<float>& scores)
+                               const std::vector<double>& scores)
     : unknown_(none) {
   if (scores.size() != tokens.size())
     throw Error(joined("expected ", tokens.size(), " scores of tokens, got ", scores.size()));

@@ -3,41 +3,47 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
-#include "bie/text/tokenizer.h"
+#include "bie/text/vocabulary.h"
+#include "text/piece_encoder.h"
 
 namespace bie::text {
 
 /// U+2581, which stands for a space in the names of pieces.
 inline constexpr std::string_view space_mark = "\xe2\x96\x81";
 
+/// The text with every `what`, which is not empty, replaced.
+std::string replaced(std::string_view text, std::string_view what, std::string_view with);
 /// The text with every space as that mark, and the reverse.
 std::string with_marks(std::string_view text);
 std::string with_spaces(std::string_view text);
 
-class SentencePieces {
+class SentencePieces : public PieceEncoder {
  public:
   /// Keeps views into the vocabulary's tokens, which must outlive it.
   /// @throws formats::Error, one sentence: another number of scores, a score that is NaN, a piece that occurs twice, a
   /// byte that is none.
   SentencePieces(const std::vector<std::string>& tokens, const std::vector<Vocabulary::Kind>& kinds,
-                 const std::vector<float>& scores);
+                 const std::vector<double>& scores);
 
   /// Appends the tokens of a text with marks. Of all neighbours whose joint is a piece the one with the largest score
   /// is joined first, of equals the leftmost; time is n log n. Characters that are no piece become their bytes, and the
   /// unknown piece where a byte has none.
-  void encode(std::string_view text, std::vector<std::int32_t>* tokens) const;
+  void encode(std::string_view text, std::vector<std::int32_t>* tokens) const override;
 
-  /// The byte of a token "<0x0A>".
-  static char byte_of(const std::string& name);
+  /// The byte of a token "<0x0A>"; nothing for another name.
+  static std::optional<char> fallback_byte(std::string_view name);
+  /// @throws formats::Error for another name.
+  static char byte_of(std::string_view name);
 
  private:
   struct Piece {
-    float score;
+    double score;
     std::int32_t token;
   };
   std::unordered_map<std::string_view, Piece> pieces_;

@@ -31,7 +31,14 @@ std::optional<std::int32_t> token_at(const GgufFile& file, const std::string& ke
 }
 
 void read_bytes(const GgufFile& file, const std::string& prefix, Vocabulary* v) {
-  if (const auto* merges = value_at<std::vector<std::string>>(file, prefix + "merges", "texts")) v->merges = *merges;
+  if (const auto* merges = value_at<std::vector<std::string>>(file, prefix + "merges", "texts")) {
+    for (const std::string& line : *merges) {
+      const std::size_t space = line.find(' ', 1);
+      if (line.empty() || space == std::string::npos || space + 1 == line.size())
+        formats::fail_file(kind, file.path, "merge ", v->merges.size(), ": expected two tokens, got ", in_quotes(line));
+      v->merges.emplace_back(line.substr(0, space), line.substr(space + 1));
+    }
+  }
   const auto* splitter = value_at<std::string>(file, prefix + "pre", "a text");
   if (splitter == nullptr)
     formats::fail_file(kind, file.path, "does not say how its tokenizer splits a text: expected the metadata ",
@@ -43,7 +50,7 @@ void read_bytes(const GgufFile& file, const std::string& prefix, Vocabulary* v) 
 void read_pieces(const GgufFile& file, const std::string& prefix, Vocabulary* v) {
   const auto* scores = value_at<std::vector<double>>(file, prefix + "scores", "numbers of float32");
   if (scores == nullptr) formats::fail_file(kind, file.path, "holds no scores of tokens");
-  for (const double score : *scores) v->scores.push_back(static_cast<float>(score));
+  for (const double score : *scores) v->scores.push_back(score);
   const auto* adds = value_at<std::uint64_t>(file, prefix + "add_space_prefix", "a bool");
   v->adds_space = adds == nullptr || *adds != 0;
   v->adds_bos = true;
@@ -85,6 +92,7 @@ Vocabulary gguf_vocabulary(const GgufFile& file) {
   v.eos = token_at(file, prefix + "eos_token_id", v.tokens.size());
   v.eot = token_at(file, prefix + "eot_token_id", v.tokens.size());
   if (const auto* adds = value_at<std::uint64_t>(file, prefix + "add_bos_token", "a bool")) v.adds_bos = *adds != 0;
+  if (const auto* adds = value_at<std::uint64_t>(file, prefix + "add_eos_token", "a bool")) v.adds_eos = *adds != 0;
   return v;
 }
 

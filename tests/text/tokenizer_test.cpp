@@ -81,7 +81,7 @@ TEST_P(EveryScheme, TextOfNeighboursIsReadAsOne) {
   v.tokens.emplace_back("ab");
   v.kinds.push_back(Kind::normal);
   if (v.scheme == Vocabulary::Scheme::pieces) v.scores.push_back(1);
-  v.merges = {"a b"};
+  v.merges = {{"a", "b"}};
   EXPECT_EQ(Tokenizer(std::move(v)).encode({{"a", true}, {"b", false}}), Tokens{both});
 }
 

@@ -109,8 +109,8 @@ BIE_LLM_API void bie_llm_model_free(bie_llm_model* model);
 BIE_LLM_API bie_llm_status bie_llm_model_info(const bie_llm_model* model, bie_llm_info* info);
 
 /** Tokens of a text of `bytes` bytes, which may be any. `special`: names of control tokens in it become these; `begin`:
- * with the token that begins a text, where the file says so. *count is what there are; BIE_LLM_TOO_SMALL where that is
- * more than `room`. */
+ * with the tokens that stand before and after a text, where the file says so. *count is what there are;
+ * BIE_LLM_TOO_SMALL where that is more than `room`. */
 BIE_LLM_API bie_llm_status bie_llm_tokenize(const bie_llm_model* model, const char* text, int64_t bytes,
                                             int32_t special, int32_t begin, int32_t* tokens, int64_t room,
                                             int64_t* count);

@@ -39,7 +39,7 @@ class LanguageModel {
     return info;
   }
   /// @param special  names of control tokens in the text become these tokens.
-  /// @param begin    with the token that begins a text, where the file says so.
+  /// @param begin    with the tokens that stand before and after a text, where the file says so.
   std::vector<std::int32_t> tokens(std::string_view text, bool special = true, bool begin = true) const {
     std::vector<std::int32_t> tokens(text.size() + 2);  // nearly always enough
     std::int64_t count = 0;

@@ -1,4 +1,4 @@
-// Text into the tokens of a model and back: byte-level BPE, and SentencePiece's BPE.
+// Text into the tokens of a model and back: BPE of bytes and of characters, SentencePiece's BPE, Unigram, WordPiece.
 // Source: docs/spec/language-models.md#tokens.
 #pragma once
 
@@ -9,32 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "bie/formats/gguf.h"
+#include "bie/text/vocabulary.h"
 
 namespace bie::text {
-
-/// The vocabulary as a file states it.
-struct Vocabulary {
-  enum class Kind : std::uint8_t { normal = 1, unknown, control, user_defined, unused, byte };
-
-  enum class Scheme : std::uint8_t {
-    bytes,   ///< byte-level BPE: normal tokens have a character for each byte
-    pieces,  ///< SentencePiece's BPE: U+2581 stands for a space
-  };
-
-  Scheme scheme = Scheme::bytes;
-  std::vector<std::string> tokens;  ///< as the file writes them
-  std::vector<Kind> kinds;
-  std::vector<std::string> merges;  ///< of bytes: "left right", the most wanted first
-  std::string splitter;             ///< of bytes: the rule that cuts text before merges, "gpt-2", "llama-bpe"
-  std::vector<float> scores;        ///< of pieces: the largest is joined first
-  bool adds_space = false;          ///< of pieces: before a text, and behind control tokens in it
-  std::optional<std::int32_t> bos, eos, eot;
-  std::optional<bool> adds_bos;
-};
-
-/// @throws formats::Error naming the file and the key: no tokenizer, one that is not read, a list of another length.
-Vocabulary gguf_vocabulary(const formats::GgufFile& file);
 
 /// A part of a text whose parts have different rights to control tokens.
 struct TextPart {
@@ -66,10 +43,13 @@ class Tokenizer {
   bool adds_space() const;
   /// The token a text begins with, where the file says so.
   std::optional<std::int32_t> begin() const;
+  /// The tokens that stand before and after a text, where the file says so; begin() is the first one of before().
+  const std::vector<std::int32_t>& before() const;
+  const std::vector<std::int32_t>& after() const;
   /// The tokens that the file calls BOS and EOS, whether texts begin and end with them or not.
   std::optional<std::int32_t> bos() const;
   std::optional<std::int32_t> eos() const;
-  /// Whether a token ends an answer.
+  /// Whether a token ends an answer: EOS, EOT, or one that generation_config.json calls so.
   bool is_end(std::int32_t token) const;
   bool is_control(std::int32_t token) const;
 
@@ -80,6 +60,8 @@ class Tokenizer {
 
 /// The tokenizer of a file. @throws formats::Error naming the file, also for what the vocabulary holds.
 Tokenizer gguf_tokenizer(const formats::GgufFile& file);
+/// That of folder_vocabulary(path).
+Tokenizer folder_tokenizer(const std::string& path);
 
 /// Joins the bytes of tokens to whole characters: what ends inside a character waits for the rest of it.
 class CharacterStream {

@@ -82,10 +82,10 @@ void print_text(const std::string& text) {
 }
 
 std::vector<std::int32_t> tokens_of(const text::Tokenizer& tokenizer, const std::string& text, bool special) {
-  std::vector<std::int32_t> tokens;
-  if (tokenizer.begin()) tokens.push_back(*tokenizer.begin());
+  std::vector<std::int32_t> tokens = tokenizer.before();
   const std::vector<std::int32_t> of_text = tokenizer.encode(text, special);
   tokens.insert(tokens.end(), of_text.begin(), of_text.end());
+  tokens.insert(tokens.end(), tokenizer.after().begin(), tokenizer.after().end());
   return tokens;
 }
 

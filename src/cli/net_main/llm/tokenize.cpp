@@ -1,5 +1,8 @@
 // The work of bie tokenize.
 #include <cstdio>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
 
 #include "cli/llm/language.h"
 #include "cli/net_main/llm/loaded_language.h"
@@ -7,10 +10,23 @@
 #include "cli/support/text.h"
 
 namespace bie::cli {
+namespace {
+
+/// That of a GGUF file, of a folder, or of a tokenizer.json or .model.
+text::Tokenizer tokenizer_of(const std::string& path) {
+  const auto ends_with = [&](std::string_view end) {
+    return path.size() >= end.size() && path.compare(path.size() - end.size(), end.size(), end) == 0;
+  };
+  std::error_code error;
+  if (ends_with(".json") || ends_with(".model") || std::filesystem::is_directory(path, error))
+    return text::folder_tokenizer(path);
+  return text::gguf_tokenizer(formats::load_gguf(path));
+}
+
+}  // namespace
 
 void tokenize_text(const TokenizeArguments& a, const Global& global) {
-  const formats::GgufFile file = formats::load_gguf(a.model);
-  const text::Tokenizer tokenizer = text::gguf_tokenizer(file);
+  const text::Tokenizer tokenizer = tokenizer_of(a.model);
   if (a.decode) {
     std::string text = tokenizer.decode(a.tokens, /*special=*/true);
     const bool has_begin = !a.tokens.empty() && tokenizer.begin() == a.tokens.front();

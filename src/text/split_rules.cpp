@@ -1,19 +1,11 @@
-#include "text/splitter.h"
-
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
+#include "text/split_rules.h"
 
 #include <algorithm>
 
-#include "bie/formats/error.h"
-#include "text/utf8.h"
+#include "text/pattern.h"
 
 namespace bie::text {
 namespace {
-
-/// Unicode's White_Space: PCRE2's own \s has U+180E besides.
-constexpr const char* spaces =
-    "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
 
 /// A pattern with %s and %S for a space and its opposite, %x inside a class, and %% for a per cent sign.
 std::string pattern(std::string_view text) {
@@ -28,7 +20,9 @@ std::string pattern(std::string_view text) {
       result += kind;
       continue;
     }
-    result += kind == 'x' ? spaces : std::string(kind == 's' ? "[" : "[^") + spaces + "]";
+    if (kind != 'x') result += kind == 's' ? "[" : "[^";
+    result += space_class;
+    if (kind != 'x') result += "]";
   }
   return result;
 }
@@ -102,68 +96,6 @@ std::string split_rule_names() {
   for (const RuleOfNames& rule : rules())
     for (const std::string_view name : rule.names) names += (names.empty() ? "" : ", ") + std::string(name);
   return names;
-}
-
-struct Splitter::Pattern {
-  pcre2_code* code;
-
-  explicit Pattern(const std::string& text) {
-    int error = 0;
-    PCRE2_SIZE at = 0;
-    code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), PCRE2_UTF | PCRE2_UCP, &error, &at,
-                         nullptr);
-    if (code == nullptr)
-      throw formats::Error(formats::joined("a pattern of a tokenizer is not compiled, error ", error));
-  }
-  ~Pattern() { pcre2_code_free(code); }
-  Pattern(const Pattern&) = delete;
-  Pattern& operator=(const Pattern&) = delete;
-};
-
-Splitter::Splitter(const SplitRule& rule) {
-  for (const std::string& text : rule.patterns) patterns_.push_back(std::make_unique<const Pattern>(text));
-}
-
-Splitter::~Splitter() = default;
-
-void Splitter::by_pattern(std::string_view text, std::size_t index,
-                          const std::function<void(std::string_view)>& take) const {
-  if (text.empty()) return;
-  if (index == patterns_.size()) return take(text);
-  const pcre2_code* const code = patterns_[index]->code;
-  const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> match(
-      pcre2_match_data_create_from_pattern(code, nullptr), pcre2_match_data_free);
-  if (match == nullptr) throw std::bad_alloc();
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const int count = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at, PCRE2_NO_UTF_CHECK,
-                                  match.get(), nullptr);
-    if (count == PCRE2_ERROR_NOMATCH) break;
-    if (count < 0) throw formats::Error(formats::joined("a text is not split into pieces: error ", count, " of PCRE2"));
-    const PCRE2_SIZE* const ends = pcre2_get_ovector_pointer(match.get());
-    if (ends[1] == ends[0]) break;  // no pattern of ours matches nothing
-    by_pattern(text.substr(at, ends[0] - at), index + 1, take);
-    by_pattern(text.substr(ends[0], ends[1] - ends[0]), index + 1, take);
-    at = ends[1];
-  }
-  by_pattern(text.substr(at), index + 1, take);
-}
-
-void Splitter::split(std::string_view text, const std::function<void(std::string_view)>& take) const {
-  for (std::size_t at = 0; at < text.size();) {
-    std::size_t end = at;
-    const bool is_text = character_bytes(text, at) > 0;
-    while (end < text.size()) {
-      const int length = character_bytes(text, end);
-      if ((length > 0) != is_text) break;
-      end += static_cast<std::size_t>(length > 0 ? length : 1);
-    }
-    if (is_text)
-      by_pattern(text.substr(at, end - at), 0, take);
-    else
-      take(text.substr(at, end - at));
-    at = end;
-  }
 }
 
 }  // namespace bie::text

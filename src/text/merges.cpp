@@ -1,0 +1,166 @@
+#include "text/merges.h"
+
+#include <queue>
+
+#include "bie/formats/error.h"
+#include "text/sentence_pieces.h"
+#include "text/utf8.h"
+
+namespace bie::text {
+namespace {
+
+using formats::Error;
+using formats::in_quotes;
+using formats::joined;
+using Kind = Vocabulary::Kind;
+
+constexpr std::int32_t none = -1;
+
+std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
+  return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
+}
+
+struct Candidate {
+  std::int32_t rank, left_token, right_token;
+  std::int64_t at;
+  bool operator<(const Candidate& o) const { return rank != o.rank ? rank > o.rank : at > o.at; }
+};
+
+}  // namespace
+
+Merges::Merges(const std::vector<std::string>& texts, const Vocabulary& v, const std::vector<std::string>& names,
+               const MergeOptions& options)
+    : options_(options) {
+  std::unordered_map<std::string_view, std::int32_t> token_of;
+  token_of.reserve(names.size());
+  whole_.reserve(names.size());
+  byte_token_.fill(none);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto token = static_cast<std::int32_t>(i);
+    if (names[i].empty()) continue;  // a number that the file leaves out
+    // GGUF's files have no merges of other tokens.
+    if (v.description.empty() && v.kinds[i] != Kind::normal && v.kinds[i] != Kind::byte) continue;
+    if (!token_of.emplace(names[i], token).second)
+      throw Error(joined("expected every token once, got ", in_quotes(names[i]), " twice"));
+    if (v.kinds[i] == Kind::control) continue;  // whoever writes its name as text gets text
+    whole_.emplace(texts[i], token);
+    if (options.of_bytes && texts[i].size() == 1) byte_token_[static_cast<unsigned char>(texts[i][0])] = token;
+  }
+  if (!options.of_bytes && options.byte_fallback) read_bytes_of_fallback(names);
+  read_merges(texts, v, token_of);
+}
+
+void Merges::read_bytes_of_fallback(const std::vector<std::string>& names) {
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (const std::optional<char> byte = SentencePieces::fallback_byte(names[i]))
+      byte_token_[static_cast<unsigned char>(*byte)] = static_cast<std::int32_t>(i);
+}
+
+void Merges::read_merges(const std::vector<std::string>& texts, const Vocabulary& v,
+                         const std::unordered_map<std::string_view, std::int32_t>& token_of) {
+  const auto token = [&](const std::string& name, std::size_t line) {
+    const auto found = token_of.find(name);
+    if (found == token_of.end())
+      throw Error(joined("merge ", line, ", ", in_quotes(joined(v.merges[line].first, " ", v.merges[line].second)),
+                         ": expected tokens of the vocabulary, got ", in_quotes(name)));
+    return found->second;
+  };
+  merges_.reserve(v.merges.size());
+  for (std::size_t i = 0; i < v.merges.size(); ++i) {
+    const auto& [left, right] = v.merges[i];
+    const std::string joint = left + right;
+    const std::int32_t a = token(left, i), b = token(right, i), whole_token = token(joint, i);
+    if (v.kinds[static_cast<std::size_t>(whole_token)] == Kind::control) continue;
+    const auto text = [&](std::int32_t at) -> std::string_view { return texts[static_cast<std::size_t>(at)]; };
+    // A name with a character that stands for no byte is taken as it is, its other characters too.
+    if (const std::string_view all = text(whole_token);
+        all.substr(0, text(a).size()) != text(a) || all.substr(text(a).size()) != text(b))
+      throw Error(joined("merge ", i, ", ", in_quotes(joined(left, " ", right)),
+                         ": expected a token of the bytes of both, got ", in_quotes(joint)));
+    const Merge merge{static_cast<std::int32_t>(i), whole_token};
+    if (options_.last_counts)
+      merges_.insert_or_assign(pair_key(a, b), merge);
+    else
+      merges_.emplace(pair_key(a, b), merge);
+  }
+}
+
+void Merges::add_bytes(std::string_view piece, std::vector<Symbol>* symbols) const {
+  bool was_unknown = false;
+  for (const char c : piece) {
+    std::int32_t token = byte_token_[static_cast<unsigned char>(c)];
+    const bool is_unknown = token == none;
+    if (is_unknown) {
+      if (!options_.unknown || (was_unknown && options_.fuses_unknown)) continue;  // the vocabulary lacks this byte
+      token = *options_.unknown;
+    }
+    was_unknown = is_unknown;
+    symbols->push_back({token, 0, 0});
+  }
+}
+
+/// An unknown character waits for those that follow, and comes behind the bytes of these.
+void Merges::add_characters(std::string_view piece, std::vector<Symbol>* symbols) const {
+  bool waits = false;
+  for (std::size_t at = 0; at < piece.size();) {
+    const int length = character_bytes(piece, at);
+    const std::string_view character = piece.substr(at, static_cast<std::size_t>(length > 0 ? length : 1));
+    at += character.size();
+    if (const auto found = whole_.find(character); found != whole_.end()) {
+      if (waits) symbols->push_back({*options_.unknown, 0, 0});
+      waits = false;
+      symbols->push_back({found->second, 0, 0});
+      continue;
+    }
+    bool has_bytes = options_.byte_fallback;
+    for (const char c : character) has_bytes = has_bytes && byte_token_[static_cast<unsigned char>(c)] != none;
+    if (has_bytes) {
+      for (const char c : character) symbols->push_back({byte_token_[static_cast<unsigned char>(c)], 0, 0});
+    } else if (options_.unknown) {
+      if (waits && !options_.fuses_unknown) symbols->push_back({*options_.unknown, 0, 0});
+      waits = true;
+    }
+  }
+  if (waits) symbols->push_back({*options_.unknown, 0, 0});
+}
+
+/// Repeatedly merges the neighbours whose merge has the least rank; among equals, the leftmost.
+void Merges::encode(std::string_view piece, std::vector<std::int32_t>* tokens) const {
+  if (options_.whole_first)
+    if (const auto found = whole_.find(piece); found != whole_.end()) return tokens->push_back(found->second);
+  std::vector<Symbol> symbols;
+  symbols.reserve(piece.size());
+  options_.of_bytes ? add_bytes(piece, &symbols) : add_characters(piece, &symbols);
+  if (symbols.empty()) return;
+  for (std::size_t i = 0; i < symbols.size(); ++i) {
+    symbols[i].before = static_cast<std::int64_t>(i) - 1;
+    symbols[i].after = static_cast<std::int64_t>(i) + 1;
+  }
+  symbols.back().after = -1;
+  const auto symbol = [&](std::int64_t at) -> Symbol& { return symbols[static_cast<std::size_t>(at)]; };
+  std::priority_queue<Candidate> candidates;
+  const auto offer = [&](std::int64_t left) {
+    if (left < 0 || symbol(left).after < 0) return;
+    const std::int32_t a = symbol(left).token, b = symbol(symbol(left).after).token;
+    const auto found = merges_.find(pair_key(a, b));
+    if (found != merges_.end()) candidates.push({found->second.rank, a, b, left});
+  };
+  for (std::size_t i = 0; i < symbols.size(); ++i) offer(static_cast<std::int64_t>(i));
+  while (!candidates.empty()) {
+    const Candidate c = candidates.top();
+    candidates.pop();
+    Symbol& left = symbol(c.at);
+    if (left.token != c.left_token || left.after < 0) continue;
+    Symbol& right = symbol(left.after);
+    if (right.token != c.right_token) continue;
+    left.token = merges_.find(pair_key(c.left_token, c.right_token))->second.token;
+    right.token = none;
+    left.after = right.after;
+    if (left.after >= 0) symbol(left.after).before = c.at;
+    offer(left.before);
+    offer(c.at);
+  }
+  for (std::int64_t i = 0; i >= 0; i = symbol(i).after) tokens->push_back(symbol(i).token);
+}
+
+}  // namespace bie::text

@@ -1,0 +1,56 @@
+// BPE by merges: of bytes, or of characters.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "bie/text/vocabulary.h"
+#include "text/piece_encoder.h"
+
+namespace bie::text {
+
+struct MergeOptions {
+  bool of_bytes = true;
+  bool whole_first = false;             ///< a piece that is a token becomes it, whatever the merges
+  bool byte_fallback = false;           ///< of characters: one that is no token becomes the tokens of its bytes
+  bool fuses_unknown = false;           ///< neighbours that are unknown are one token
+  bool last_counts = false;             ///< of merges that stand there twice
+  std::optional<std::int32_t> unknown;  ///< of a byte or character that is no token; none: it is left out
+};
+
+class Merges : public PieceEncoder {
+ public:
+  /// Keeps views into the texts of tokens, which must outlive it: their bytes, or the names.
+  /// @throws formats::Error, one sentence: a token that occurs twice, a merge of what is no token.
+  Merges(const std::vector<std::string>& texts, const Vocabulary& vocabulary, const std::vector<std::string>& names,
+         const MergeOptions& options);
+
+  void encode(std::string_view piece, std::vector<std::int32_t>* tokens) const override;
+
+ private:
+  struct Merge {
+    std::int32_t rank, token;
+  };
+  struct Symbol {
+    std::int32_t token;
+    std::int64_t before, after;  // -1: none
+  };
+  void read_merges(const std::vector<std::string>& texts, const Vocabulary& vocabulary,
+                   const std::unordered_map<std::string_view, std::int32_t>& token_of);
+  void read_bytes_of_fallback(const std::vector<std::string>& names);
+  void add_bytes(std::string_view piece, std::vector<Symbol>* symbols) const;
+  void add_characters(std::string_view piece, std::vector<Symbol>* symbols) const;
+
+  MergeOptions options_;
+  std::unordered_map<std::string_view, std::int32_t> whole_;  ///< tokens of texts by their bytes or names
+  std::unordered_map<std::uint64_t, Merge> merges_;
+  std::array<std::int32_t, 256> byte_token_{};
+};
+
+}  // namespace bie::text
