@@ -8,10 +8,27 @@ namespace bie::llm {
 namespace {
 
 constexpr Architecture all[] = {
-    {"llama", true, false, false, 0},  // mistral and smollm too
-    {"qwen2", false, false, false, 0},
-    {"qwen3", false, true, false, 0},
-    {"gemma3", false, true, true, 6},
+    {.name = "llama", .neighbours = true},  // mistral and smollm too
+    {.name = "qwen2"},
+    {.name = "qwen3", .head_norms = true},
+    {.name = "gemma2",
+     .end_norms = true,
+     .scales_embedding = true,
+     .has_caps = true,
+     .activation = Activation::gelu,
+     .pattern = 2,
+     .window = 4096,
+     .by_width = 46},
+    {.name = "gemma3",
+     .head_norms = true,
+     .end_norms = true,
+     .scales_embedding = true,
+     .activation = Activation::gelu,
+     .pattern = 6,
+     .turns_windows = true,
+     .by_width = 62},
+    {.name = "bitnet", .sub_norms = true, .tensor_scales = true},  // 1bitLLM's
+    {.name = "bitnet-b1.58", .sub_norms = true, .tensor_scales = true, .activation = Activation::relu2},
 };
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t positions = kernels::attention_block;  // of a page
 
-kernels::AttentionShape shape_of(const Config& c) { return {c.heads, c.kv_heads, c.head_size, c.scale}; }
+kernels::AttentionShape shape_of(const Config& c) { return {c.heads, c.kv_heads, c.head_size, c.scale, c.score_cap}; }
 
 /// Traits per kind of cache, in the order of CacheKind; the last row is codes with keys of float16.
 struct Form {

@@ -59,8 +59,8 @@ std::uint32_t fingerprint(const Model& model) {
     add(formats::joined(name, " ", layer.scale, formats::listed(layer.codes.sizes)), layer.codes.bytes->data,
         layer.codes.bytes->size);
   const Config& c = model.config();
-  sums +=
-      formats::joined(c.architecture->name, " ", c.context, " ", checksum_of(&c.eps, 4), " ", checksum_of(&c.scale, 4));
+  sums += formats::joined(c.architecture->name, " ", c.context, " ", checksum_of(&c.eps, 4), " ",
+                          checksum_of(&c.scale, 4), " ", c.score_cap, " ", static_cast<int>(c.activation));
   for (const Rotation& r : c.rotations)
     sums += formats::joined(" ", checksum_of(&r.size, 4), " ", checksum_of(r.frequencies.data(), 8 * c.pairs()));
   for (const LayerConfig& layer : c.per_layer) sums += formats::joined(" ", layer.window);

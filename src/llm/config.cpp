@@ -85,6 +85,27 @@ void divide_frequencies(const ModelFile& file, const Metadata& data, Rotation* r
   }
 }
 
+/// Soft caps, of which those of Gemma 2 are known where its files do not say them.
+void read_caps(const Metadata& data, const std::string& prefix, Config* c) {
+  const bool has_caps = c->architecture->has_caps;
+  const auto cap = [&](const std::string& key, double otherwise) {
+    const double value = data.real(prefix + key, 0, 1e30, has_caps ? otherwise : 0);
+    if (!has_caps && value != 0) data.fail(formats::joined("expected no soft caps, got ", prefix, key, " of ", value));
+    return static_cast<float>(value);
+  };
+  c->score_cap = cap("attn_logit_softcapping", 50);
+  c->logit_cap = cap("final_logit_softcapping", 30);
+}
+
+Activation read_activation(const Metadata& data, const std::string& prefix, const Architecture& architecture) {
+  const std::optional<std::string> name = data.text(prefix + "hidden_activation");
+  if (!name) return architecture.activation;
+  if (*name == "silu") return Activation::silu;
+  if (*name == "relu2") return Activation::relu2;
+  if (*name == "gelu_pytorch_tanh") return Activation::gelu;
+  data.fail("expected an activation of silu, relu2 or gelu_pytorch_tanh, got " + formats::in_quotes(*name));
+}
+
 /// Windows and rotations of all layers.
 void read_layers(const ModelFile& file, const Metadata& data, const std::string& prefix, Config* c) {
   const std::int64_t rotated = data.whole(prefix + "rope.dimension_count", 0, c->head_size, c->head_size);
@@ -94,15 +115,16 @@ void read_layers(const ModelFile& file, const Metadata& data, const std::string&
   scale_frequencies(data, prefix, base, c->context, &rotation);
   divide_frequencies(file, data, &rotation);
   c->rotations.push_back(rotation);
-  const std::int64_t window = data.whole(prefix + "attention.sliding_window", 0, most_context, 0);
+  const std::int64_t window = data.whole(prefix + "attention.sliding_window", 0, most_context, c->architecture->window);
   const std::int64_t pattern = c->architecture->pattern;
-  if (pattern > 0) {
+  const bool turns_windows = c->architecture->turns_windows;
+  if (turns_windows) {
     const double of_windows = data.real(prefix + "rope.freq_base_swa", 1 + 1e-6, 1e15, 10000);
     c->rotations.push_back({plain_frequencies(of_windows, rotated / 2)});
   }
   for (std::int64_t i = 0; i < c->layers; ++i) {
     const bool sees_all = pattern > 0 && i % pattern == pattern - 1;
-    c->per_layer.push_back({sees_all ? 0 : window, pattern > 0 && !sees_all ? std::size_t{1} : 0});
+    c->per_layer.push_back({sees_all ? 0 : window, turns_windows && !sees_all ? std::size_t{1} : 0});
   }
 }
 
@@ -157,15 +179,15 @@ Config read_config(const ModelFile& file) {
     data.fail(formats::joined("expected values as long as keys, ", c.head_size, ", got ", size));
   if (data.whole(prefix + "expert_count").value_or(0) != 0) data.fail("expected a model without experts, got one with");
   c.eps = static_cast<float>(data.real(prefix + "attention.layer_norm_rms_epsilon", 0, 1));
-  for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"})
-    if (const double value = data.real(prefix + cap, 0, 1e30, 0); value != 0)
-      data.fail(formats::joined("expected no soft caps, got ", prefix, cap, " of ", value));
+  read_caps(data, prefix, &c);
+  c.activation = read_activation(data, prefix, *c.architecture);
   const double scale = data.real(prefix + "attention.scale", 0, 1e6, 0);
-  // Gemma 3 of 27B scales by width / heads, which its files do not say: llama.cpp knows it by its 62 layers.
-  const bool by_width = c.architecture->is_gemma && c.layers == 62;
+  // Gemma of 27B scales by width / heads, which its files do not say: llama.cpp knows it by its number of layers.
+  const bool by_width = c.layers == c.architecture->by_width;
   const auto divided = static_cast<double>(by_width ? c.width / c.heads : c.head_size);
   c.scale = static_cast<float>(scale == 0 ? 1 / std::sqrt(divided) : scale);
-  if (c.architecture->is_gemma) c.embedding_factor = static_cast<float>(std::sqrt(static_cast<double>(c.width)));
+  if (c.architecture->scales_embedding)
+    c.embedding_factor = static_cast<float>(std::sqrt(static_cast<double>(c.width)));
   read_layers(file, data, prefix, &c);
   c.neighbours = c.architecture->neighbours && !file.is_folder();
   c.vocabulary = read_vocabulary(file, data, c.width);

@@ -15,8 +15,8 @@ namespace {
 /// Takes tensors by name, checks their shapes, and knows which ones nobody took.
 class Tensors {
  public:
-  Tensors(const ModelFile& file, Arithmetic arithmetic, const kernels::Parallel& parallel)
-      : file_(file), arithmetic_(arithmetic), parallel_(parallel) {
+  Tensors(const ModelFile& file, Arithmetic arithmetic, bool one_scale, const kernels::Parallel& parallel)
+      : file_(file), arithmetic_(arithmetic), one_scale_(one_scale), parallel_(parallel) {
     for (const formats::GgufTensor& tensor : file.gguf.tensors) by_name_.emplace(tensor.name, &tensor);
   }
 
@@ -71,7 +71,7 @@ class Tensors {
       columns.let_go();
     } else {
       const weights::FileMatrix matrix = this->matrix(name, outputs, inputs);
-      result = weights::Linear(matrix, arithmetic_, bias, parallel_);
+      result = weights::Linear(matrix, arithmetic_, bias, parallel_, one_scale_);
       matrix.let_go();  // the panels are another form of it
     }
     bytes_ += result.bytes();
@@ -127,6 +127,7 @@ class Tensors {
 
   const ModelFile& file_;
   Arithmetic arithmetic_;
+  bool one_scale_;  ///< ternary matrices of one scale are multiplied as such
   const kernels::Parallel& parallel_;
   std::unordered_map<std::string_view, const formats::GgufTensor*> by_name_;
   std::set<std::string> taken_;
@@ -158,8 +159,12 @@ LayerWeights layer_of(Tensors& tensors, Config& c, std::int64_t index) {
     w.query_norm = tensors.vector(at + "attn_q_norm.weight", c.head_size);
     w.key_norm = tensors.vector(at + "attn_k_norm.weight", c.head_size);
   }
+  if (c.architecture->sub_norms) {
+    w.attention_sub_norm = tensors.vector(at + "attn_sub_norm.weight", q);
+    w.inner_sub_norm = tensors.vector(at + "ffn_sub_norm.weight", c.inner);
+  }
   w.output = tensors.linear(at + "attn_output", c.width, q);
-  if (c.architecture->is_gemma) {
+  if (c.architecture->end_norms) {
     w.attention_end_norm = tensors.vector(at + "post_attention_norm.weight", c.width);
     w.inner_end_norm = tensors.vector(at + "post_ffw_norm.weight", c.width);
   }
@@ -174,8 +179,9 @@ LayerWeights layer_of(Tensors& tensors, Config& c, std::int64_t index) {
 
 Model::Model(const std::string& path, Arithmetic arithmetic, const kernels::Parallel& parallel)
     : file_(open_model(path)), config_(read_config(file_)), arithmetic_(arithmetic) {
-  Tensors tensors(file_, arithmetic, parallel);
   const Config& c = config_;
+  const bool one_scale = c.architecture->tensor_scales;
+  Tensors tensors(file_, arithmetic, one_scale, parallel);
   embedding_ = std::make_unique<weights::FileMatrix>(tensors.matrix("token_embd", c.vocabulary, c.width));
   tensors.pass_over("rope_freqs.weight");
   for (std::int64_t i = 0; i < c.layers; ++i) layers_.push_back(layer_of(tensors, config_, i));
@@ -184,7 +190,7 @@ Model::Model(const std::string& path, Arithmetic arithmetic, const kernels::Para
   if (has_head)
     head_ = tensors.linear("output", c.vocabulary, c.width);
   else
-    head_ = weights::Linear(*embedding_, arithmetic, nullptr, parallel);
+    head_ = weights::Linear(*embedding_, arithmetic, nullptr, parallel, one_scale);
   embedding_->let_go();
   tensors.expect_all_taken(c.architecture->name);
   parameters_ = tensors.parameters();

@@ -161,7 +161,13 @@ void Session::pass(const std::vector<Row>& rows, std::vector<float>* logits) {
     if (norm != nullptr) kernel.rms_norm(whole, output_.data(), norm.get(), c.eps, output_.data(), parallel_);
     kernel.add(count_ * c.width, output_.data(), x_.data(), parallel_);
   };
-  const auto gate = c.architecture->is_gemma ? kernel.gelu_gate : kernel.silu_gate;
+  const auto gate = c.activation == Activation::gelu    ? kernel.gelu_gate
+                    : c.activation == Activation::relu2 ? kernel.relu2_gate
+                                                        : kernel.silu_gate;
+  // What the last product of a part reads, normalised where the architecture has it so.
+  const auto normalise = [&](const Vector& norm, std::int64_t size, std::vector<float>& of) {
+    if (norm != nullptr) kernel.rms_norm({count_, 1, size, size}, of.data(), norm.get(), c.eps, of.data(), parallel_);
+  };
   for (std::int64_t i = 0; i < c.layers; ++i) {
     const LayerWeights& w = model_->layers()[static_cast<std::size_t>(i)];
     kernel.rms_norm(whole, x_.data(), w.attention_norm.get(), c.eps, normed_.data(), parallel_);
@@ -175,12 +181,14 @@ void Session::pass(const std::vector<Row>& rows, std::vector<float>* logits) {
     rotate(i, queries, query_);
     rotate(i, keys, key_);
     attend(rows, i);
+    normalise(w.attention_sub_norm, c.heads * c.head_size, mixed_);
     multiply(w.output, mixed_, output_);
     join(w.attention_end_norm);
     kernel.rms_norm(whole, x_.data(), w.inner_norm.get(), c.eps, normed_.data(), parallel_);
     multiply(w.gate, normed_, gate_);
     multiply(w.up, normed_, up_);
     gate(count_ * c.inner, gate_.data(), up_.data(), gate_.data(), parallel_);
+    normalise(w.inner_sub_norm, c.inner, gate_);
     multiply(w.down, gate_, output_);
     join(w.inner_end_norm);
   }
@@ -196,6 +204,8 @@ void Session::pass(const std::vector<Row>& rows, std::vector<float>* logits) {
                   parallel_);
   std::vector<float> of_pass;
   multiply(model_->head(), normed_, of_pass);
+  if (c.logit_cap > 0)
+    kernel.soft_cap(static_cast<std::int64_t>(of_pass.size()), c.logit_cap, of_pass.data(), parallel_);
   logits->insert(logits->end(), of_pass.begin(), of_pass.end());
 }
 

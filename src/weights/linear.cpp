@@ -1,21 +1,26 @@
 #include "bie/weights/linear.h"
 
+#include <cstdint>
 #include <cstdlib>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "bie/formats/error.h"
 #include "bie/kernels/float_gemm.h"
+#include "bie/kernels/half_gemm.h"
 #include "bie/kernels/huge_pages.h"
 #include "bie/kernels/isa.h"
 #include "bie/kernels/weight_only_gemm.h"
 #include "bie/kernels/weight_only_q8.h"
+#include "bie/weights/rows_of_one_scale.h"
 
 namespace bie::weights {
 namespace {
 
 using kernels::FloatGemmKernel;
 using kernels::GemmShape;
+using kernels::HalfGemmKernel;
 using kernels::Status;
 using kernels::WeightOnlyGemmKernel;
 
@@ -46,30 +51,55 @@ void prepack(const WeightOnlyGemmKernel& kernel, const kernels::PackedWeight& w,
 }  // namespace
 
 Linear::Linear(const FileMatrix& matrix, Arithmetic arithmetic, std::shared_ptr<const float[]> bias,
-               const kernels::Parallel& parallel)
-    : inputs_(matrix.columns()), outputs_(matrix.rows()), is_coded_(matrix.is_coded()), bias_(std::move(bias)) {
-  if (!is_coded_) {
-    const FloatGemmKernel& kernel =
-        kernels::choose(kernels::float_gemm_table(), GemmShape{1, outputs_, inputs_}, kernels::host().isas);
-    std::vector<float> values(static_cast<std::size_t>(inputs_ * outputs_));
-    for (std::int64_t j = 0; j < outputs_; ++j) matrix.read_row(j, values.data() + j * inputs_);
-    const std::size_t bytes = kernel.packed_bytes(outputs_, inputs_);
-    const std::shared_ptr<void> memory = panel_memory(bytes);
-    kernel.prepack(values.data(), outputs_, inputs_, static_cast<float*>(memory.get()));
-    kernel_ = &kernel;
-    panels_ = memory;
-    bytes_ = static_cast<std::int64_t>(bytes);
+               const kernels::Parallel& parallel, bool one_scale)
+    : inputs_(matrix.columns()), outputs_(matrix.rows()), bias_(std::move(bias)) {
+  if (!matrix.is_coded()) {
+    matrix.float_dtype() == kernels::Dtype::f32 ? arrange_floats(matrix) : arrange_halves(matrix, parallel);
     return;
   }
-  arrange(matrix.what(), matrix.coded(), arithmetic, parallel);
+  const bool may_be_one = one_scale && arithmetic == Arithmetic::int8 && RowsOfOneScale::takes(matrix);
+  if (!may_be_one || !arrange_as_one_scale(matrix, parallel))
+    arrange(matrix.what(), matrix.coded(), arithmetic, parallel);
   matrix.check_opened();
+}
+
+void Linear::arrange_floats(const FileMatrix& matrix) {
+  const FloatGemmKernel& kernel =
+      kernels::choose(kernels::float_gemm_table(), GemmShape{1, outputs_, inputs_}, kernels::host().isas);
+  const std::size_t bytes = kernel.packed_bytes(outputs_, inputs_);
+  const std::shared_ptr<void> memory = panel_memory(bytes);
+  const void* values = matrix.floats();
+  std::vector<float> copy;
+  if (reinterpret_cast<std::uintptr_t>(values) % alignof(float) != 0) {  // a file may align its tensors to less
+    copy.resize(static_cast<std::size_t>(inputs_ * outputs_));
+    for (std::int64_t j = 0; j < outputs_; ++j) matrix.read_row(j, copy.data() + j * inputs_);
+    values = copy.data();
+  }
+  kernel.prepack(static_cast<const float*>(values), outputs_, inputs_, static_cast<float*>(memory.get()));
+  keep(Kind::floats, &kernel, memory, bytes);
+}
+
+void Linear::arrange_halves(const FileMatrix& matrix, const kernels::Parallel& parallel) {
+  const HalfGemmKernel& kernel = kernels::choose(
+      matrix.float_dtype() == kernels::Dtype::f16 ? kernels::f16_gemm_table() : kernels::bf16_gemm_table(),
+      GemmShape{1, outputs_, inputs_}, kernels::host().isas);
+  const std::size_t bytes = kernel.packed_bytes(outputs_, inputs_);
+  const std::shared_ptr<void> memory = panel_memory(bytes);
+  kernel.prepack(matrix.floats(), outputs_, inputs_, memory.get(), parallel);
+  keep(Kind::halves, &kernel, memory, bytes);
+}
+
+/// False where the scales are several.
+bool Linear::arrange_as_one_scale(const FileMatrix& matrix, const kernels::Parallel& parallel) {
+  const RowsOfOneScale rows(matrix);
+  arrange(matrix.what(), rows.rows(), Arithmetic::int8, parallel);
+  return rows.are_one();
 }
 
 Linear::Linear(const CodedColumns& columns, Arithmetic arithmetic, std::shared_ptr<const float[]> bias,
                const kernels::Parallel& parallel)
     : inputs_(columns.weight().k),
       outputs_(columns.weight().n),
-      is_coded_(true),
       bias_(bias != nullptr ? std::move(bias) : columns.bias()),
       channel_scale_(columns.channel_scale()) {
   arrange(columns.what(), columns.weight(), arithmetic, parallel);
@@ -88,16 +118,23 @@ void Linear::arrange(const std::string& what, const Weight& weight, Arithmetic a
   const std::size_t bytes = packed_bytes(kernel, weight);
   const std::shared_ptr<void> memory = panel_memory(bytes);
   prepack(kernel, weight, memory.get(), parallel);
-  kernel_ = &kernel;
-  panels_ = memory;
+  keep(Kind::codes, &kernel, memory, bytes);
+}
+
+void Linear::keep(Kind kind, const void* kernel, std::shared_ptr<const void> panels, std::size_t bytes) {
+  kind_ = kind;
+  kernel_ = kernel;
+  panels_ = std::move(panels);
   bytes_ = static_cast<std::int64_t>(bytes);
 }
 
 Status Linear::run(std::int64_t m, const float* x, float* y, const kernels::Parallel& parallel) const {
   const GemmShape shape{m, outputs_, inputs_};
-  if (!is_coded_)
+  if (kind_ == Kind::floats)
     return static_cast<const FloatGemmKernel*>(kernel_)->run(shape, x, static_cast<const float*>(panels_.get()),
                                                              bias_.get(), y, parallel);
+  if (kind_ == Kind::halves)
+    return static_cast<const HalfGemmKernel*>(kernel_)->run(shape, x, panels_.get(), bias_.get(), y, parallel);
   return static_cast<const WeightOnlyGemmKernel*>(kernel_)->run(
       shape, {x, kernels::Dtype::f32, 4 * inputs_, channel_scale_.get()}, panels_.get(),
       {y, kernels::Dtype::f32, 4 * outputs_, bias_.get()}, parallel);

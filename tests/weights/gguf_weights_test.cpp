@@ -123,6 +123,149 @@ TEST(GgufWeights, Int8ProductsOfTernaryCodesAndSignsAreRoundedOnceAGroup) {
   }
 }
 
+/// A ternary type of files, and where a block has its scale.
+struct Ternary {
+  const char* type;
+  std::int64_t scale_at;
+};
+constexpr Ternary ternaries[] = {{"TQ1_0", 52}, {"TQ2_0", 64}, {"Q2_0", 0}, {"Q2_0_128", 0}};
+
+void set_scale(const formats::GgufFile& file, const Ternary& of, std::int64_t block, std::uint16_t half) {
+  const formats::GgufTensor& tensor = file.tensors.front();
+  std::memcpy(tensor.bytes->data + block * tensor.type->bytes + of.scale_at, &half, 2);
+}
+
+formats::GgufFile file_of_one_scale(const Ternary& of, std::int64_t rows, std::int64_t columns, ReplayableRng& rng) {
+  formats::GgufFile file = file_of(of.type, rows, columns, rng);
+  for (std::int64_t block = 0; block < rows * columns / file.tensors.front().type->weights; ++block)
+    set_scale(file, of, block, 0x2e66);  // 0.0999755859375
+  return file;
+}
+
+std::vector<float> int8_product(const formats::GgufFile& file, const std::vector<float>& x, bool one_scale) {
+  const FileMatrix matrix = matrix_of(file);
+  kernels::ThreadPool pool(3);
+  const Linear linear(matrix, Arithmetic::int8, nullptr, pool.parallel(), one_scale);
+  const std::int64_t m = static_cast<std::int64_t>(x.size()) / matrix.columns();
+  std::vector<float> y(static_cast<std::size_t>(m * matrix.rows()));
+  EXPECT_EQ(linear.run(m, x.data(), y.data(), pool.parallel()), kernels::Status::ok);
+  return y;
+}
+
+TEST(GgufWeights, TernaryTensorsOfOneScaleAreOneExactSum) {
+  ReplayableRng rng;
+  constexpr std::int64_t rows = 70, columns = 1280;
+  for (const std::int64_t m : {1, 3, 40})
+    for (const Ternary& of : ternaries) {
+      const formats::GgufFile file = file_of_one_scale(of, rows, columns, rng);
+      std::vector<float> x(static_cast<std::size_t>(m * columns)), w(columns);
+      for (float& v : x) v = static_cast<float>(rng.between(-(1 << 20), 1 << 20)) * 0x1p-18f;
+      const std::vector<float> found = int8_product(file, x, true);
+      const FileMatrix matrix = matrix_of(file);
+      const float s = 0.0999755859375f;
+      for (std::int64_t j = 0; j < rows; ++j) {
+        matrix.read_row(j, w.data());
+        for (std::int64_t i = 0; i < m; ++i) {
+          const float* const row = x.data() + i * columns;
+          float a = 0;
+          for (std::int64_t k = 0; k < columns; ++k) a = std::fmax(a, std::fabs(row[k]));
+          const float r = 127 / a, d = a / 127;
+          std::int64_t sum = 0;
+          for (std::size_t k = 0; k < columns; ++k)
+            sum += std::lround(w[k] / s) * static_cast<std::int64_t>(std::nearbyint(row[k] * r));
+          ASSERT_EQ(found[static_cast<std::size_t>(i * rows + j)], d * (static_cast<float>(sum) * s))
+              << of.type << ", row " << i << ", output " << j;
+        }
+      }
+      ASSERT_NE(found, int8_product(file, x, false)) << of.type;
+    }
+}
+
+TEST(GgufWeights, OneOtherScaleMakesGroupsOfATensor) {
+  ReplayableRng rng;
+  constexpr std::int64_t rows = 67, columns = 512;
+  std::vector<float> x(2 * columns);
+  for (float& v : x) v = static_cast<float>(rng.between(-(1 << 20), 1 << 20)) * 0x1p-18f;
+  for (const Ternary& of : ternaries) {
+    const formats::GgufFile file = file_of_one_scale(of, rows, columns, rng);
+    const std::int64_t blocks = rows * columns / file.tensors.front().type->weights;
+    for (const std::int64_t block : {std::int64_t{0}, blocks / 2, blocks - 1}) {
+      set_scale(file, of, block, 0x2e67);
+      EXPECT_EQ(int8_product(file, x, true), int8_product(file, x, false)) << of.type << ", block " << block;
+      set_scale(file, of, block, 0x2e66);
+    }
+  }
+  // A block of zeros fits any scale, but only one whose codes are those of 0.
+  const Ternary of = {"Q2_0", 0};
+  const formats::GgufFile file = file_of_one_scale(of, rows, columns, rng);
+  std::uint8_t* const first = file.tensors.front().bytes->data;
+  std::memset(first + 2, 0x55, 16);
+  const std::vector<float> wanted = int8_product(file, x, true);
+  set_scale(file, of, 0, 0);
+  EXPECT_EQ(int8_product(file, x, true), wanted);
+  first[2] = 0x54;
+  EXPECT_EQ(int8_product(file, x, true), int8_product(file, x, false));
+  const auto other = file_of("Q4_0", rows, columns, rng);
+  EXPECT_EQ(int8_product(other, x, true), int8_product(other, x, false));
+  std::memset(first, 0, static_cast<std::size_t>(file.tensors.front().bytes->size));  // every scale is 0
+  EXPECT_EQ(int8_product(file, x, true), std::vector<float>(2 * rows, 0.0f));
+}
+
+TEST(GgufWeights, NanInAScaleOfATernaryTensorIsRefused) {
+  ReplayableRng rng;
+  for (const Ternary& of : ternaries) {
+    const formats::GgufFile file = file_of_one_scale(of, 3, 512, rng);
+    set_scale(file, of, 512 / file.tensors.front().type->weights, 0x7e00);
+    try {
+      int8_product(file, std::vector<float>(512, 1.0f), true);
+      ADD_FAILURE() << of.type;
+    } catch (const formats::Error& error) {
+      EXPECT_EQ(std::string(error.what()), "GGUF file a.gguf: tensor \"w\" holds NaN or infinity in a scale of row 1");
+    }
+  }
+}
+
+TEST(GgufWeights, SixteenBitFloatsStaySuchAndGiveTheProductsOfFloats) {
+  ReplayableRng rng;
+  constexpr std::int64_t rows = 35, columns = 100, m = 5;
+  std::vector<float> x(m * columns);
+  for (float& v : x) v = static_cast<float>(rng.between(-(1 << 20), 1 << 20)) * 0x1p-18f;
+  for (const char* type : {"F16", "BF16"}) {
+    const formats::GgufFile file = file_of(type, rows, columns, rng);
+    const FileMatrix matrix = matrix_of(file);
+    std::vector<float> values(rows * columns);
+    for (std::int64_t j = 0; j < rows; ++j) matrix.read_row(j, values.data() + j * columns);
+    formats::GgufFile wide;
+    auto bytes = std::make_shared<formats::Bytes>();
+    bytes->data = reinterpret_cast<std::uint8_t*>(values.data());
+    bytes->size = 4 * rows * columns;
+    wide.tensors.push_back({"w", {rows, columns}, formats::gguf_type("F32"), bytes});
+    const Linear linear(matrix, Arithmetic::int8, nullptr, kernels::serial());
+    const Linear other(matrix_of(wide), Arithmetic::int8, nullptr, kernels::serial());
+    EXPECT_EQ(2 * linear.bytes(), other.bytes()) << type;
+    std::vector<float> y(m * rows), wanted(y);
+    ASSERT_EQ(linear.run(m, x.data(), y.data(), kernels::serial()), kernels::Status::ok);
+    ASSERT_EQ(other.run(m, x.data(), wanted.data(), kernels::serial()), kernels::Status::ok);
+    EXPECT_EQ(y, wanted) << type;
+  }
+}
+
+TEST(GgufWeights, FloatsAtAnOddAddress) {
+  const float values[] = {1, 2, 3, 4, 5, 6};
+  auto memory = std::make_shared<std::vector<std::uint8_t>>(sizeof values + 1);
+  std::memcpy(memory->data() + 1, values, sizeof values);
+  formats::GgufFile file;
+  file.tensors.push_back({"w",
+                          {2, 3},
+                          formats::gguf_type("F32"),
+                          std::make_shared<formats::Bytes>(formats::Bytes{memory->data() + 1, sizeof values, memory})});
+  const Linear linear(matrix_of(file), Arithmetic::exact, nullptr, kernels::serial());
+  const float x[] = {1, 10, 100};
+  float y[2];
+  ASSERT_EQ(linear.run(1, x, y, kernels::serial()), kernels::Status::ok);
+  EXPECT_EQ(std::vector<float>(y, y + 2), (std::vector<float>{321, 654}));
+}
+
 TEST(GgufWeights, FloatsAndTheirBias) {
   const float values[] = {1, 2, 3, 4, 5, 6};
   auto bytes = std::make_shared<formats::Bytes>();

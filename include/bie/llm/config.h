@@ -11,6 +11,9 @@ namespace bie::llm {
 
 struct Architecture;
 
+/// Of the gated unit.
+enum class Activation : std::uint8_t { silu, gelu, relu2 };
+
 /// How pairs of a position's queries and keys turn.
 struct Rotation {
   std::vector<double> frequencies;  ///< of each rotated pair
@@ -31,6 +34,8 @@ struct Config {
   std::int64_t vocabulary = 0, context = 0;
   float eps = 0, scale = 0;
   float embedding_factor = 1;
+  float score_cap = 0, logit_cap = 0;  ///< soft caps; 0: none
+  Activation activation = Activation::silu;
   bool neighbours = false;          ///< rotated pairs are (2 i, 2 i + 1), else (i, i + pairs)
   std::vector<Rotation> rotations;  ///< all of as many pairs
   std::vector<LayerConfig> per_layer;

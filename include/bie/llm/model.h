@@ -16,9 +16,11 @@ namespace bie::llm {
 using weights::Arithmetic;
 using Vector = std::shared_ptr<const float[]>;
 
-/// One block. Norms of heads, and those behind attention and gated unit, are null where the architecture has none.
+/// One block. Norms of heads, those behind attention and gated unit, and those before their last products (sub-norms)
+/// are null where the architecture has none.
 struct LayerWeights {
-  Vector attention_norm, inner_norm, query_norm, key_norm, attention_end_norm, inner_end_norm;
+  Vector attention_norm, inner_norm, query_norm, key_norm, attention_end_norm, inner_end_norm, attention_sub_norm,
+      inner_sub_norm;
   weights::Linear query, key, value, output, gate, up, down;
 };
 

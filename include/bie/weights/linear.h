@@ -24,11 +24,13 @@ enum class Arithmetic : std::uint8_t {
 class Linear {
  public:
   Linear() = default;
-  /// Arranges the matrix for the best kernel of this process. Plain numbers are float32 products in either arithmetic.
-  /// @param bias  [outputs] or nothing; kept.
+  /// Arranges the matrix for the best kernel of this process. Plain numbers are float32 products in either arithmetic,
+  /// and those of 16 bits stay such in memory.
+  /// @param bias       [outputs] or nothing; kept.
+  /// @param one_scale  in int8 a ternary matrix whose scales are one number is multiplied with one step for each row.
   /// @throws formats::Error for NaN or infinity in a scale, groups too deep for int8; std::bad_alloc.
   Linear(const FileMatrix& matrix, Arithmetic arithmetic, std::shared_ptr<const float[]> bias,
-         const kernels::Parallel& parallel);
+         const kernels::Parallel& parallel, bool one_scale = false);
   /// Arranges a linear of a folder, its bias with it, or `bias` where that is there.
   Linear(const CodedColumns& columns, Arithmetic arithmetic, std::shared_ptr<const float[]> bias,
          const kernels::Parallel& parallel);
@@ -42,12 +44,18 @@ class Linear {
   kernels::Status run(std::int64_t m, const float* x, float* y, const kernels::Parallel& parallel) const;
 
  private:
+  enum class Kind : std::uint8_t { codes, floats, halves };
+
+  void arrange_floats(const FileMatrix& matrix);
+  void arrange_halves(const FileMatrix& matrix, const kernels::Parallel& parallel);
+  void keep(Kind kind, const void* kernel, std::shared_ptr<const void> panels, std::size_t bytes);
+  bool arrange_as_one_scale(const FileMatrix& matrix, const kernels::Parallel& parallel);
   template <class Weight>
   void arrange(const std::string& what, const Weight& weight, Arithmetic arithmetic, const kernels::Parallel& parallel);
 
   std::int64_t inputs_ = 0, outputs_ = 0, bytes_ = 0;
-  const void* kernel_ = nullptr;  ///< a WeightOnlyGemmKernel of codes, a FloatGemmKernel of floats
-  bool is_coded_ = false;
+  const void* kernel_ = nullptr;  ///< a WeightOnlyGemmKernel, a FloatGemmKernel or a HalfGemmKernel
+  Kind kind_ = Kind::codes;
   std::shared_ptr<const void> panels_;
   std::shared_ptr<const float[]> bias_, channel_scale_;
 };

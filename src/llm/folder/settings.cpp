@@ -34,6 +34,7 @@ class Entries {
     return found == json_->end() || found->is_null() ? nullptr : &*found;
   }
   bool has(const char* key) const { return find(key) != nullptr; }
+  bool is_null(const char* key) const { return json_->contains(key) && !has(key); }
 
   std::int64_t whole(const char* key, std::optional<std::int64_t> otherwise = std::nullopt) const {
     const Json* const value = find(key);
@@ -241,7 +242,7 @@ class Reader {
   void caps() {
     if (!family_.has_end_norms) return;
     for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"})
-      if (of_.has(key)) put_real(key, of_.real(key));
+      if (of_.has(key) || of_.is_null(key)) put_real(key, of_.real(key, 0));  // null: none; missing: the family's
     if (const double scalar = of_.real("query_pre_attn_scalar", static_cast<double>(head_));
         scalar != static_cast<double>(head_)) {
       if (!(scalar > 0)) of_.fail(joined(of_.quoted("query_pre_attn_scalar"), ": expected more than 0, got ", scalar));
