@@ -79,7 +79,8 @@ void relu2_gate(std::int64_t count, const float* g, const float* u, float* y) {
   });
 }
 
-void soft_cap(std::int64_t count, float cap, float* x) {
+/// Not inlined, so that attention without caps has the registers it would have anyway.
+[[gnu::noinline]] void soft_cap(std::int64_t count, float cap, float* x) {
   for (std::int64_t i = 0; i < count; ++i) x[i] = soft_capped(x[i], cap);
 }
 
