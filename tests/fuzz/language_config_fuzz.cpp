@@ -18,6 +18,7 @@ void check(const llm::Config& c) {
     require(size > 0 && size <= 1 << 30);
   require(c.heads % c.kv_heads == 0 && 2 * c.pairs() <= c.head_size && c.window() >= 0);
   require(c.eps >= 0 && std::isfinite(c.scale) && c.scale > 0 && c.embedding_factor >= 1);
+  require(c.score_cap >= 0 && std::isfinite(c.score_cap) && c.logit_cap >= 0 && std::isfinite(c.logit_cap));
   for (const llm::Rotation& rotation : c.rotations) {
     require(std::isfinite(rotation.size) && static_cast<std::int64_t>(rotation.frequencies.size()) == c.pairs());
     for (const double frequency : rotation.frequencies) require(std::isfinite(frequency) && frequency >= 0);

@@ -175,17 +175,17 @@ chatml = (
 write("chat_template_fuzz", "messages", struct.pack("<H", len(said)) + said + chatml)
 
 
-def language_model(architecture: str, kind: int, facts: dict, tensors: dict[str, list[int]]) -> bytes:
-    """One layer, 32 wide: matrices whose rows are that long of this type, others float16, vectors float32."""
-    sizes = {"embedding_length": 32, "feed_forward_length": 2, "context_length": 8, "block_count": 1}
+def language_model(architecture: str, kind: int, facts: dict, tensors: dict[str, list[int]], width: int = 32) -> bytes:
+    """One layer: matrices whose rows are as long as it is wide of this type, others float16, vectors float32."""
+    sizes = {"embedding_length": width, "feed_forward_length": 2, "context_length": 8, "block_count": 1}
     sizes |= {"attention.head_count": 2, "attention.head_count_kv": 1, "attention.key_length": 4}
     sizes |= {"attention.value_length": 4, "attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 1e4} | facts
-    shapes = {"token_embd": [32, 3], "output_norm": [32], "blk.0.attn_norm": [32], "blk.0.ffn_norm": [32]}
-    shapes |= {"blk.0.attn_q": [32, 8], "blk.0.attn_k": [32, 4], "blk.0.attn_v": [32, 4]}
-    shapes |= {"blk.0.ffn_gate": [32, 2], "blk.0.ffn_up": [32, 2], "blk.0.ffn_down": [2, 32]}
+    shapes = {"token_embd": [width, 3], "output_norm": [width], "blk.0.attn_norm": [width], "blk.0.ffn_norm": [width]}
+    shapes |= {"blk.0.attn_q": [width, 8], "blk.0.attn_k": [width, 4], "blk.0.attn_v": [width, 4]}
+    shapes |= {"blk.0.ffn_gate": [width, 2], "blk.0.ffn_up": [width, 2], "blk.0.ffn_down": [2, width]}
     entries = []
-    for name, shape in (shapes | {"blk.0.attn_output": [8, 32]} | tensors).items():
-        own = 0 if len(shape) == 1 else kind if shape[0] == 32 else 1
+    for name, shape in (shapes | {"blk.0.attn_output": [8, width]} | tensors).items():
+        own = 0 if len(shape) == 1 else kind if shape[0] == width else 1
         weights, size = BLOCKS[own]
         entries.append((name + ".weight", own, shape, torch.Size(shape).numel() // weights * size))
     metadata = [key("general.architecture", architecture)]
@@ -202,6 +202,13 @@ write("language_config_fuzz", "yarn", language_model("qwen2", 2, YARN, {}))
 linear = {"rope.scaling.type": "linear", "rope.scaling.factor": 2.0, "attention.sliding_window": 2}
 write("language_config_fuzz", "linear", language_model("llama", 2, linear, {"rope_freqs": [2]}))
 write("language_config_fuzz", "qwen3", language_model("qwen3", 2, {}, HEADS))
+caps = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0, "attention.sliding_window": 1}
+ENDS = {"blk.0.post_attention_norm": [32], "blk.0.post_ffw_norm": [32]}
+write("language_config_fuzz", "gemma2", language_model("gemma2", 2, caps, ENDS))
+write("language_config_fuzz", "gemma3", language_model("gemma3", 30, {}, HEADS | ENDS))
+SUBS = {"blk.0.attn_sub_norm": [8], "blk.0.ffn_sub_norm": [2]}
+write("language_config_fuzz", "bitnet", language_model("bitnet", 42, {}, SUBS, 64))
+write("language_config_fuzz", "relu2", language_model("bitnet-b1.58", 1, {"hidden_activation": "relu2"}, SUBS))
 write("language_config_fuzz", "codes", language_model("llama", 2, WIDE, WIDER | {"output": [32, 3]}))
 
 write("net_file_fuzz", "plain", plain_net().bytes())

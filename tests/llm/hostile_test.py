@@ -45,6 +45,15 @@ METADATA = {
     "an eps below 0": ({"{arch}.attention.layer_norm_rms_epsilon": (F32, -1.0)}, "epsilon.*expected 0 to 1, got -1"),
     "an unread scaling": ({"{arch}.rope.scaling.type": (TEXT, "longrope")}, 'none, linear or yarn, got "longrope"'),
     "experts": ({"{arch}.expert_count": (U32, 8)}, "a model without experts"),
+    "a cap of a family without": (
+        {"{arch}.attn_logit_softcapping": (F32, 50.0)},
+        "expected no soft caps, got llama.attn_logit_softcapping of 50",
+    ),
+    "an unread activation": (
+        {"{arch}.hidden_activation": (TEXT, "relu")},
+        'an activation of silu, relu2 or gelu_pytorch_tanh, got "relu"',
+    ),
+    "an activation of numbers": ({"{arch}.hidden_activation": (U32, 1)}, 'hidden_activation" is expected to be a text'),
     "no context": ({"{arch}.context_length": (U32, 0)}, "context_length.*expected 1 to"),
 }
 
@@ -98,6 +107,21 @@ def test_tensors_that_do_not_fit(library, tmp_path, kind):
     with pytest.raises(Error, match=sentence) as error:
         library.model(path)
     assert error.value.status == 1
+
+
+@pytest.mark.parametrize("cap", [-1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("key", ["attn_logit_softcapping", "final_logit_softcapping"])
+def test_caps_that_are_none(library, tmp_path, key, cap):
+    path = write_changed(tmp_path / "a.gguf", architecture="gemma2", overrides={f"{{arch}}.{key}": (F32, cap)})
+    with pytest.raises(Error, match=rf'gemma2.{key}": expected 0 to 1e\+30, got '):
+        library.model(path)
+
+
+def test_norms_of_a_family_are_missed(library, tmp_path):
+    for architecture, name in (("bitnet", "attn_sub_norm"), ("gemma2", "post_attention_norm")):
+        path = write_changed(tmp_path / "a.gguf", architecture=architecture)
+        with pytest.raises(Error, match=f'blk.0.{name}.weight" is missing'):
+            library.model(path)
 
 
 def test_another_architecture_is_named(library, tmp_path):
