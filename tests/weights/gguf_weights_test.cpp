@@ -9,6 +9,7 @@
 
 #include "bie/formats/error.h"
 #include "bie/formats/gguf.h"
+#include "bie/kernels/weight_only_q8.h"
 #include "bie/weights/linear.h"
 #include "tests/kernels/replayable_rng.h"
 
@@ -209,6 +210,15 @@ TEST(GgufWeights, OneOtherScaleMakesGroupsOfATensor) {
   EXPECT_EQ(int8_product(other, x, true), int8_product(other, x, false));
   std::memset(first, 0, static_cast<std::size_t>(file.tensors.front().bytes->size));  // every scale is 0
   EXPECT_EQ(int8_product(file, x, true), std::vector<float>(2 * rows, 0.0f));
+}
+
+TEST(GgufWeights, RowsThatAreTooLongForOneSumKeepTheirGroups) {
+  ReplayableRng rng;
+  const std::int64_t columns = kernels::most_q8_rows + 256;
+  const formats::GgufFile file = file_of_one_scale(ternaries[1], 2, columns, rng);
+  std::vector<float> x(static_cast<std::size_t>(columns));
+  for (float& v : x) v = static_cast<float>(rng.between(-127, 127)) / 64;
+  EXPECT_EQ(int8_product(file, x, true), int8_product(file, x, false));
 }
 
 TEST(GgufWeights, NanInAScaleOfATernaryTensorIsRefused) {
