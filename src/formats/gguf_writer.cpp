@@ -1,7 +1,9 @@
 #include "bie/formats/gguf_writer.h"
 
+#include <iterator>
 #include <set>
 #include <type_traits>
+#include <vector>
 
 #include "bie/formats/error.h"
 #include "bie/formats/replacing_file.h"
@@ -125,7 +127,14 @@ void save_gguf(const std::string& path, const std::map<std::string, GgufValue>& 
   out.write(head.bytes().data(), static_cast<std::int64_t>(head.bytes().size()));
   const std::string zeros(static_cast<std::size_t>(alignment), '\0');
   for (const GgufOutput& t : tensors) {
-    out.write(t.bytes, t.byte_count);
+    if (t.bytes == nullptr && t.make) {
+      const std::vector<std::uint8_t> made = t.make();
+      if (std::ssize(made) != t.byte_count)
+        fail_file(kind, path, "tensor ", in_quotes(t.name), ": expected ", t.byte_count, " bytes, got ", made.size());
+      out.write(made.data(), t.byte_count);
+    } else {
+      out.write(t.bytes, t.byte_count);
+    }
     out.write(zeros.data(), -t.byte_count & (alignment - 1));
   }
   out.commit();

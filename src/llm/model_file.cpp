@@ -5,6 +5,7 @@
 #include "bie/formats/error.h"
 #include "llm/folder/family.h"
 #include "llm/folder/open_folder.h"
+#include "llm/folder/padded_vocabulary.h"
 
 namespace bie::llm {
 
@@ -23,7 +24,7 @@ ModelFile open_model(const std::string& path) {
 }
 
 text::Tokenizer tokenizer_of(const ModelFile& file, std::int64_t rows) {
-  if (file.is_folder()) file.fail("expected a tokenizer that is read, got that of a folder");
+  if (file.is_folder()) return text::Tokenizer(folder::padded_vocabulary(file.path(), rows));
   text::Tokenizer tokenizer = text::gguf_tokenizer(file.gguf);
   if (tokenizer.size() != rows)
     file.fail(formats::joined("expected as many tokens as rows of the embedding, ", rows, ", got ", tokenizer.size()));

@@ -91,6 +91,12 @@ std::optional<SplitRule> split_rule(std::string_view name) {
   return std::nullopt;
 }
 
+std::vector<std::string> split_rules() {
+  std::vector<std::string> names;
+  for (const RuleOfNames& rule : rules()) names.emplace_back(rule.names.front());
+  return names;
+}
+
 std::string split_rule_names() {
   std::string names;
   for (const RuleOfNames& rule : rules())

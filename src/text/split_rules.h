@@ -16,6 +16,8 @@ struct SplitRule {
 
 /// The rule that files call so; nothing for a name that is not read.
 std::optional<SplitRule> split_rule(std::string_view name);
+/// One name for each rule.
+std::vector<std::string> split_rules();
 /// "gpt-2, llama-bpe, ..."
 std::string split_rule_names();
 

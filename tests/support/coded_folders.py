@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from safetensors.numpy import save_file
-from small_models import float_model
+from small_models import VOCABULARY, float_model
 
 Tensors = dict[str, np.ndarray]
 GROUP = 16
@@ -23,15 +23,17 @@ def packed(codes: np.ndarray, bits: int) -> np.ndarray:
     return words.astype(np.uint32).view(np.int32)
 
 
-def of_gptq(bits: int, act_order: bool = False, version: int = 1, lowest: int = 1) -> Callable:
-    """W = s * (q - z), z from `lowest` on."""
+def of_gptq(
+    bits: int, act_order: bool = False, version: int = 1, lowest: int = 1, symmetric: bool = False, group: int = GROUP
+) -> Callable:
+    """W = s * (q - z), z from `lowest` on, or in the middle of the codes."""
 
     def make(rng, k: int, n: int) -> tuple[Tensors, np.ndarray]:
-        groups = -(-k // GROUP)
+        groups = -(-k // group)
         codes = rng.integers(0, 2**bits, (k, n))
-        zeros = rng.integers(lowest, 2**bits, (groups, n))
+        zeros = np.full((groups, n), 2 ** (bits - 1)) if symmetric else rng.integers(lowest, 2**bits, (groups, n))
         scales = (rng.uniform(0.01, 0.03, (groups, n)) / 2 ** (bits - 4)).astype(np.float16)
-        g_idx = (np.arange(k) // GROUP).astype(np.int32)
+        g_idx = (np.arange(k) // group).astype(np.int32)
         if act_order:
             rng.shuffle(g_idx)
         stored = zeros - 1 if version == 1 else zeros
@@ -106,6 +108,14 @@ def of_permuted_rows(widths: tuple[int, ...]) -> Callable:
 
 FORMATS = {
     "gptq of 4 bits": (of_gptq(4), {"quantize_config.json": {"bits": 4, "group_size": GROUP}}),
+    "symmetric gptq of 4 bits": (
+        of_gptq(4, symmetric=True, group=32),
+        {"quantize_config.json": {"bits": 4, "group_size": 32, "sym": True}},
+    ),
+    "symmetric gptq of 8 bits": (
+        of_gptq(8, symmetric=True, group=32),
+        {"quantize_config.json": {"bits": 8, "group_size": 32, "sym": True}},
+    ),
     "gptq of 3 bits, act-order": (of_gptq(3, act_order=True), {"quantize_config.json": {"bits": 3, "desc_act": True}}),
     "gptq of 8 bits": (of_gptq(8), {"quantize_config.json": {"bits": 8}}),
     "gptq of 2 bits, version 2": (
@@ -122,10 +132,10 @@ FORMATS = {
 }
 
 
-def write_coded_folder(path, name: str, kind: str = "llama"):
+def write_coded_folder(path, name: str, kind: str = "llama", vocabulary: int = VOCABULARY):
     """Codes in all linears of the blocks; returns the float32 model of what they stand for."""
     make, configs = FORMATS[name]
-    model, rng = float_model(kind), np.random.default_rng(7)
+    model, rng = float_model(kind, vocabulary), np.random.default_rng(7)
     model.config.save_pretrained(path)
     state = model.state_dict()
     tensors: Tensors = {}

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 
 import torch
-from small_models import float_model
+from small_models import CHAT_TEMPLATE, VOCABULARY, float_model
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
 
-def write_folder(path, kind: str, dtype=torch.float32, shard_size: str = "5GB"):
+def write_folder(
+    path, kind: str, dtype=torch.float32, shard_size: str = "5GB", vocabulary: int = VOCABULARY, **changes
+):
     """The float model of a kind in this type, as `save_pretrained` writes it; returns that model."""
-    model = float_model(kind).to(dtype)
+    model = float_model(kind, vocabulary, **changes).to(dtype)
     model.save_pretrained(path, max_shard_size=shard_size)
     return model
 
@@ -20,3 +24,26 @@ def change_config(path, **changes) -> None:
     file = path / "config.json"
     config = json.loads(file.read_text()) | changes
     file.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+
+
+def write_tokenizer_files(path, vocabulary: int = 380) -> int:
+    """A byte-level BPE as transformers saves it, with a chat template; returns its number of tokens."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    marks = ["<|end|>", "<|start|>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary, special_tokens=marks, initial_alphabet=alphabet, show_progress=False
+    )
+    made.train_from_iterator(["The water boils at 100 degrees, and the river runs to the sea."] * 3, trainer)
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|end|>", bos_token="<|start|>")
+    wrapped.chat_template = CHAT_TEMPLATE
+    wrapped.save_pretrained(path)
+    return made.get_vocab_size()
+
+
+def write_whole_folder(path, kind: str, dtype=torch.float32, **changes):
+    """Weights, configuration and tokenizer, with a few rows of the embedding that no token has; returns the model."""
+    tokens = write_tokenizer_files(path)
+    return write_folder(path, kind, dtype, vocabulary=tokens + 4, **changes)

@@ -54,10 +54,11 @@ GEMMA_NAMES = {
 }
 
 
-def float_model(kind: str) -> transformers.PreTrainedModel:
+def float_model(kind: str, vocabulary: int = VOCABULARY, **changes) -> transformers.PreTrainedModel:
     """Random weights, norms and biases included; angles that tell positions apart."""
     torch.manual_seed(0)
     options = SIZES | {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}} | KINDS[kind]
+    options |= {"vocab_size": vocabulary, **changes}
     config = transformers.AutoConfig.for_model(options.pop("model_type"), attn_implementation="eager", **options)
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():

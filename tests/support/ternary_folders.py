@@ -7,7 +7,7 @@ import json
 import numpy as np
 import torch
 from safetensors.numpy import save_file
-from small_models import float_model
+from small_models import VOCABULARY, float_model
 
 #: Ways that a folder states its weights: `linear_class` and `quantization_mode`.
 WAYS = {
@@ -35,9 +35,14 @@ def packed(codes: np.ndarray) -> np.ndarray:
     return quarters[0] | quarters[1] << 2 | quarters[2] << 4 | quarters[3] << 6
 
 
-def write_ternary_folder(path, way: str, kind: str = "llama", rounds_rows: bool = False):
-    """Random codes in all linears of the blocks; returns the float32 model of them, or one that rounds activations."""
-    model, rng = float_model(kind), np.random.default_rng(9)
+def write_ternary_folder(
+    path, way: str, kind: str = "llama", rounds_rows: bool = False, vocabulary: int = VOCABULARY, scale=None, **changes
+):
+    """Random codes in all linears of the blocks; returns the float32 model of them, or one that rounds activations.
+
+    `scale` is that of all linears; without it each has one of its own.
+    """
+    model, rng = float_model(kind, vocabulary, **changes), np.random.default_rng(9)
     model.config.save_pretrained(path)
     config = json.loads((path / "config.json").read_text())
     config["quantization_config"] = {"quant_method": "bitnet", **WAYS[way]}
@@ -50,14 +55,14 @@ def write_ternary_folder(path, way: str, kind: str = "llama", rounds_rows: bool 
             continue
         if way == "online":
             tensors[key] = value.numpy()
-            scale = value.abs().mean()
-            state[key] = (value / scale).round().clamp(-1, 1) * scale
+            mean = value.abs().mean()
+            state[key] = (value / mean).round().clamp(-1, 1) * mean
             continue
-        codes, scale = rng.integers(0, 3, value.shape), np.float32(rng.uniform(0.1, 0.3))
+        codes, own = rng.integers(0, 3, value.shape), np.float32(scale or rng.uniform(0.1, 0.3))
         tensors[key] = packed(codes)
-        stated = scale if way == "autobitlinear" else 1 / scale
+        stated = own if way == "autobitlinear" else 1 / own
         tensors[key.removesuffix("weight") + "weight_scale"] = np.array([stated], np.float32)
-        state[key] = torch.from_numpy((codes - 1).astype(np.float32) * scale)
+        state[key] = torch.from_numpy((codes - 1).astype(np.float32) * own)
     save_file({name: np.ascontiguousarray(array) for name, array in tensors.items()}, path / "model.safetensors")
     model.load_state_dict(state)
     if rounds_rows:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -22,18 +23,21 @@ std::vector<std::uint8_t> gguf_blocks(const std::string& what, const GgufType& t
 std::vector<std::uint8_t> gguf_rounded(const std::string& what, const GgufType& type, const float* values,
                                        std::int64_t rows, std::int64_t columns);
 
-/// A tensor to be written; `bytes` are its blocks or elements.
+/// A tensor to be written; `bytes` are its blocks or elements, or, where they are null, what `make` returns: it is
+/// called once, when it is the tensor's turn.
 struct GgufOutput {
   std::string name;
   std::vector<std::int64_t> sizes;  ///< the contiguous axis last
   const GgufType* type;
   const std::uint8_t* bytes;
   std::int64_t byte_count;
+  std::function<std::vector<std::uint8_t>()> make = nullptr;
 };
 
 /// Version 3, tensors in the order given, padded to `general.alignment` (32). The file is written beside `path`,
 /// flushed to disk and renamed, so that a failed write leaves what was at `path`.
-/// @throws Error, one sentence naming the file and the tensor: a name twice, more than 4 axes, bytes that do not fit.
+/// @throws Error, one sentence naming the file and the tensor: a name twice, more than 4 axes, bytes that do not fit;
+/// what `make` throws.
 void save_gguf(const std::string& path, const std::map<std::string, GgufValue>& metadata,
                const std::vector<GgufOutput>& tensors);
 

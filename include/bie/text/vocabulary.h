@@ -56,4 +56,9 @@ Vocabulary folder_vocabulary(const std::string& path);
 /// where GGUF has no name for it.
 std::string gguf_scheme(const Vocabulary& vocabulary);
 
+/// The name of GGUF's `tokenizer.ggml.pre` under which byte-level BPE reads texts as this vocabulary does: the first
+/// rule that gives the same tokens for texts in which all rules differ.
+/// @throws formats::Error where none does.
+std::string gguf_rule(const Vocabulary& vocabulary);
+
 }  // namespace bie::text

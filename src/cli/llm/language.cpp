@@ -1,4 +1,4 @@
-// bie generate, bie chat and bie tokenize: their options.
+// bie generate, bie chat, bie tokenize and bie convert: their options.
 #include "cli/llm/language.h"
 
 #include <CLI/Config.hpp>
@@ -47,7 +47,7 @@ CLI::Validator not_empty() {
 }
 
 void add_model(CLI::App& command, LanguageOptions& o) {
-  command.add_option("model", o.model, "GGUF file of a llama, mistral, smollm, qwen2, qwen3 or gemma3 model")
+  command.add_option("model", o.model, "GGUF file or folder of a llama, mistral, smollm, qwen, gemma or bitnet model")
       ->required()
       ->check(file_name());
 }
@@ -201,6 +201,28 @@ void add_tokenize(CLI::App& app, const Global& global) {
     a->decode = decode->count() > 0;
     tokenize_text(*a, global);
   });
+}
+
+void add_convert(CLI::App& app, const Global& global) {
+  auto a = std::make_shared<ConvertArguments>();
+  CLI::App* command = app.add_subcommand("convert", "A folder of Hugging Face as a GGUF file");
+  command->add_option("folder", a->folder, "folder with config.json, safetensors and a tokenizer")
+      ->required()
+      ->check(file_name());
+  command->add_option("-o,--out", a->out, "the GGUF file")->required()->check(file_name());
+  command
+      ->add_option("--type", a->type,
+                   "of matrices of floats, and of codes that no type of GGUF holds: f16, bf16, f32 or q8_0 (default: "
+                   "floats as they are, and such codes are refused)")
+      ->check(CLI::IsMember({"f16", "bf16", "f32", "q8_0"}, CLI::ignore_case));
+  command->footer(
+      "llama.cpp reads the file, and so does bie generate. Codes of GPTQ, GreenBit and BitNet stay what they are "
+      "where\n"
+      "a type of GGUF holds them to the bit.\n"
+      "Examples:\n"
+      "  bie convert SmolLM2-135M-Instruct -o smollm2.gguf\n"
+      "  bie convert SmolLM2-135M-Instruct -o smollm2-q8.gguf --type q8_0");
+  command->callback([a, &global] { convert_folder(*a, global); });
 }
 
 }  // namespace bie::cli

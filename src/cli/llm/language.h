@@ -49,9 +49,14 @@ struct TokenizeArguments {
   bool decode = false, no_special = false;
 };
 
+struct ConvertArguments {
+  std::string folder, out, type;
+};
+
 // Each half has its own. @throws formats::Error; the half with torch says where the other one is.
 void generate_text(const GenerateArguments& arguments, const Global& global);
 void chat(const ChatArguments& arguments, const Global& global);
 void tokenize_text(const TokenizeArguments& arguments, const Global& global);
+void convert_folder(const ConvertArguments& arguments, const Global& global);
 
 }  // namespace bie::cli

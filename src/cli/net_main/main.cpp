@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <optional>
 #include <stdexcept>
 
 #include "bie/formats/error.h"
@@ -62,15 +63,15 @@ void add_predict_of_nets(CLI::App& app, const Global& global) {
 
 void add_inspect_of_nets(CLI::App& app, const Global& global) {
   auto file = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("inspect", "What an exported net or a GGUF file consists of");
-  command->add_option("file", *file, "file written by bie export, or a GGUF file")->required();
+  CLI::App* command =
+      app.add_subcommand("inspect", "What an exported net, a GGUF file or a folder of weights consists of");
+  command->add_option("file", *file, "file written by bie export, a GGUF file or a folder of weights")->required();
   command->callback([file, &global] {
-    if (begins_with_gguf(*file)) {
-      const Json weights = *weights_json(*file);
+    if (const std::optional<Json> weights = weights_json(*file)) {
       if (global.json)
-        print_json("inspect", weights);
+        print_json("inspect", *weights);
       else
-        print_weights(weights);
+        print_weights(*weights);
       return;
     }
     need_net(*file);
@@ -147,6 +148,7 @@ int run(CLI::App& app, Global& global, int argc, char** argv) {
   add_generate(app, global);
   add_chat(app, global);
   add_tokenize(app, global);
+  add_convert(app, global);
   add_predict_of_nets(app, global);
   add_inspect_of_nets(app, global);
   add_bench_of_nets(app, global);

@@ -12,6 +12,7 @@
 #include "bie/formats/gguf.h"
 #include "bie/formats/weights_folder.h"
 #include "cli/support/text.h"
+#include "formats/json_text.h"
 
 namespace bie::cli {
 namespace {
@@ -77,9 +78,28 @@ Json gguf_json(const std::string& path) {
           {"tensors", tensors}};
 }
 
+/// The same facts of a folder that has a configuration.
+Json folder_model_json(const formats::WeightsFolder& folder, const std::string& text) {
+  const nlohmann::json config = formats::parse_json(text);
+  if (!config.is_object() || !config.contains("model_type")) return {};
+  std::map<std::string, std::int64_t> bytes_of_type;
+  std::int64_t bytes = 0;
+  for (const auto& [name, array] : folder.arrays) {
+    const std::int64_t size = array.count() * formats::size_of(array.element);
+    bytes += size;
+    bytes_of_type[std::string(formats::name(array.element))] += size;
+  }
+  return {{"architecture", config["model_type"]},
+          {"context", config.value("max_position_embeddings", nlohmann::json())},
+          {"bytes", bytes},
+          {"bytes_of_type", bytes_of_type}};
+}
+
 Json folder_json(const std::string& path) {
   const formats::WeightsFolder folder = formats::load_weights_folder(path);
   Json result = {{"file", path}, {"kind", "folder of weights"}};
+  if (const auto config = folder.configs.find("config.json"); config != folder.configs.end())
+    if (Json model = folder_model_json(folder, config->second); !model.is_null()) result["model"] = std::move(model);
   try {
     Json layers = Json::array();
     for (const auto& [name, layer] : formats::coded_layers(folder).layers)
@@ -144,8 +164,8 @@ void print_weights(const Json& fields) {
     if (model["architecture"].is_string())
       std::printf("architecture %s, context %s, ", text_of(model["architecture"]).c_str(),
                   printable(model["context"].dump()).c_str());
-    std::printf("%lld parameters, %.1f MB (%s)\n", model["parameters"].get<long long>(),
-                model["bytes"].get<double>() / 1e6, types.c_str());
+    if (model.contains("parameters")) std::printf("%lld parameters, ", model["parameters"].get<long long>());
+    std::printf("%.1f MB (%s)\n", model["bytes"].get<double>() / 1e6, types.c_str());
   }
   if (fields.contains("metadata"))
     for (const auto& [key, value] : fields["metadata"].items())

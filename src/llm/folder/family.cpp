@@ -15,6 +15,7 @@ constexpr Family all[] = {
     {"qwen3", "qwen3", "silu", false, false},
     {"gemma2", "gemma2", "gelu_pytorch_tanh", true, true},
     {"gemma3_text", "gemma3", "gelu_pytorch_tanh", true, true},
+    {"bitnet", "bitnet-b1.58", "relu2", false, false},
 };
 
 struct Name {

@@ -126,8 +126,11 @@ class Reader {
 
   void activation() {
     const char* const key = of_.has("hidden_activation") ? "hidden_activation" : "hidden_act";
-    const std::string fallback(family_.activation);
-    of_.expect(key, of_.text(key, fallback.c_str()), family_.activation);
+    const std::string usual(family_.activation), name = of_.text(key, usual.c_str());
+    if (family_.model_type == "bitnet" && name == "silu")
+      put_text("hidden_activation", name);
+    else
+      of_.expect(key, name, usual);
   }
 
   /// Kinds of the layers: which see a window.

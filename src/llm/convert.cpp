@@ -1,0 +1,307 @@
+#include "bie/llm/convert.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "bie/formats/error.h"
+#include "bie/formats/gguf_writer.h"
+#include "bie/formats/mapped_file.h"
+#include "bie/kernels/parallel.h"
+#include "bie/llm/config.h"
+#include "bie/weights/folder_matrices.h"
+#include "bie/weights/folder_rows.h"
+#include "kernels/arithmetic/float_bits.h"
+#include "llm/architectures.h"
+#include "llm/folder/vocabulary_metadata.h"
+
+namespace bie::llm {
+namespace {
+
+using formats::CodedRows;
+using formats::GgufOutput;
+using formats::GgufType;
+using formats::GgufValueType;
+using formats::joined;
+using Blocks = std::vector<std::uint8_t>;
+
+/// Where each row of a matrix stands in the folder; empty: where it stands in the file.
+using RowOrder = std::vector<std::int64_t>;
+
+/// The bytes of floats in this type, which is of plain numbers or Q8_0.
+Blocks rounded(const std::string& what, const GgufType& type, const float* values, std::int64_t rows,
+               std::int64_t columns) {
+  if (type.kind == GgufType::Kind::codes) return formats::gguf_rounded(what, type, values, rows, columns);
+  const std::int64_t count = rows * columns;
+  Blocks bytes(static_cast<std::size_t>(count * type.bytes));
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::uint8_t* const to = bytes.data() + i * type.bytes;
+    const std::uint16_t half = type.element == formats::Element::f16 ? kernels::f16_from_float(values[i])
+                                                                     : kernels::bf16_from_float(values[i]);
+    if (type.element == formats::Element::f32)
+      std::memcpy(to, values + i, 4);
+    else
+      std::memcpy(to, &half, 2);
+  }
+  return bytes;
+}
+
+/// Types for codes of a width, the smallest first.
+std::vector<const GgufType*> types_of(int bits) {
+  std::vector<const GgufType*> types;
+  const auto add = [&](std::initializer_list<const char*> names) {
+    for (const char* name : names) types.push_back(formats::gguf_type(name));
+  };
+  if (bits == 1) add({"Q1_0"});
+  if (bits == 2) add({"TQ2_0", "Q2_0"});
+  if (bits == 4) add({"Q4_0", "Q4_1"});
+  if (bits == 8) add({"Q8_0"});
+  return types;
+}
+
+void reorder(const RowOrder& order, CodedRows* rows) {
+  if (order.empty()) return;
+  const CodedRows old = *rows;
+  const auto move = [&](auto CodedRows::*list, std::int64_t width) {
+    const auto& from = old.*list;
+    auto& to = rows->*list;
+    if (from.empty()) return;
+    for (std::size_t j = 0; j < order.size(); ++j)
+      std::copy_n(from.begin() + order[j] * width, width, to.begin() + static_cast<std::ptrdiff_t>(j) * width);
+  };
+  move(&CodedRows::words, old.row_words());
+  move(&CodedRows::scales, old.groups());
+  move(&CodedRows::zeros, old.groups());
+}
+
+class Writer {
+ public:
+  Writer(const ModelFile& folder, const ConvertOptions& options)
+      : folder_(folder), options_(options), config_(read_config(folder)) {}
+
+  Converted write(const std::string& out) {
+    for (const formats::GgufTensor& tensor : folder_.gguf.tensors) add(tensor);
+    for (const auto& [name, layer] : folder_.codes) add(name, layer);
+    for (const auto& [name, layer] : folder_.ternary) add(name, layer);
+    std::map<std::string, formats::GgufValue> metadata = folder_.gguf.metadata;
+    metadata["general.type"] = {GgufValueType::string, std::string("model")};
+    metadata["general.name"] = {GgufValueType::string, name_of_folder()};
+    metadata["general.quantization_version"] = {GgufValueType::u32, std::uint64_t{2}};
+    metadata[joined(config_.architecture->name, ".vocab_size")] = {GgufValueType::u32,
+                                                                   static_cast<std::uint64_t>(config_.vocabulary)};
+    folder::put_vocabulary(folder_.path(), config_.vocabulary, &metadata);
+    count_pieces();
+    if (const std::optional<std::uint64_t> number = number_of_type())
+      metadata["general.file_type"] = {GgufValueType::u32, *number};
+    formats::save_gguf(out, metadata, outputs_);
+    result_.tensors = std::ssize(outputs_);
+    return result_;
+  }
+
+ private:
+  std::string name_of_folder() const {
+    std::error_code error;
+    const std::filesystem::path path = std::filesystem::canonical(folder_.path(), error);
+    return error ? folder_.path() : path.filename().string();
+  }
+
+  /// Rows of queries and keys in pairs of neighbours, where files of the architecture have them so.
+  RowOrder order_of(const std::string& name) const {
+    const bool is_query = name.find(".attn_q.") != std::string::npos;
+    if (!config_.architecture->neighbours || (!is_query && name.find(".attn_k.") == std::string::npos)) return {};
+    const std::int64_t heads = is_query ? config_.heads : config_.kv_heads, size = config_.head_size;
+    RowOrder order;
+    for (std::int64_t head = 0; head < heads; ++head)
+      for (std::int64_t i = 0; i < size; ++i) order.push_back(head * size + i % 2 * (size / 2) + i / 2);
+    return order;
+  }
+
+  std::string what(const std::string& name) const {
+    return joined(folder_.kind, " ", folder_.path(), ": tensor ", formats::in_quotes(folder_.called(name)));
+  }
+
+  void put(const std::string& name, std::vector<std::int64_t> sizes, const GgufType& type,
+           std::function<Blocks()> make) {
+    std::int64_t count = 1;
+    for (const std::int64_t size : sizes) count *= size;
+    outputs_.push_back({name, std::move(sizes), &type, nullptr, count / type.weights * type.bytes, std::move(make)});
+  }
+
+  /// The type of a matrix of floats.
+  const GgufType& type_of(const GgufType& own, std::int64_t columns) const {
+    const GgufType& type = options_.type == nullptr ? own : *options_.type;
+    return columns % type.weights == 0 ? type : *formats::gguf_type("F16");
+  }
+
+  void add(const formats::GgufTensor& tensor) {
+    const bool is_matrix = tensor.sizes.size() == 2;
+    const GgufType& type = is_matrix ? type_of(*tensor.type, tensor.columns()) : *formats::gguf_type("F32");
+    const std::string said = what(tensor.name);
+    const RowOrder order = order_of(tensor.name);
+    put(tensor.name, tensor.sizes, type, [this, said, tensor, order, &type] {
+      const std::int64_t rows = tensor.sizes.size() == 2 ? tensor.rows() : tensor.count();
+      const std::int64_t columns = tensor.count() / std::max<std::int64_t>(1, rows);
+      expect_rows(said, order, rows);
+      formats::GgufTensor matrix = tensor;
+      matrix.sizes = {rows, columns};
+      const weights::FileMatrix file(said, matrix);
+      std::vector<float> values(static_cast<std::size_t>(tensor.count()));
+      for (std::int64_t j = 0; j < rows; ++j)
+        file.read_row(order.empty() ? j : order[static_cast<std::size_t>(j)], values.data() + j * columns);
+      Blocks bytes = rounded(said, type, values.data(), rows, columns);
+      file.let_go();
+      return bytes;
+    });
+  }
+
+  void expect_rows(const std::string& said, const RowOrder& order, std::int64_t rows) const {
+    if (!order.empty() && std::ssize(order) != rows)
+      throw formats::Error(joined(said, ": expected ", order.size(), " rows, as the heads have, got ", rows));
+  }
+
+  void add(const std::string& name, const formats::CodedLayer& layer) {
+    const std::string said = what(name), weight = name + ".weight";
+    const RowOrder order = order_of(weight);
+    if (layer.kind == formats::CodedLayer::Kind::table) {
+      add_table(weight, said, layer);
+      return;
+    }
+    const auto columns = std::make_shared<const weights::CodedColumns>(said, layer);
+    expect_rows(said, order, columns->weight().n);
+    std::optional<CodedRows> rows = weights::coded_rows(*columns);
+    std::string why = "the rows of its codes stand in an order, in widths or in groups that GGUF has no type for";
+    if (rows) reorder(order, &*rows);
+    if (!rows || !put_codes(weight, said, std::move(*rows), &why)) {
+      const GgufType& type = type_to_open(why, columns->weight().k);
+      put(weight, {layer.out_features, layer.in_features}, type, [said, columns, order, &type] {
+        std::vector<float> values = weights::opened_rows(*columns, kernels::serial());
+        const std::int64_t k = columns->weight().k, n = columns->weight().n;
+        std::vector<float> ordered(order.empty() ? 0 : values.size());
+        for (std::size_t j = 0; j < order.size(); ++j)
+          std::copy_n(values.begin() + order[j] * k, k, ordered.begin() + static_cast<std::ptrdiff_t>(j) * k);
+        return rounded(said, type, order.empty() ? values.data() : ordered.data(), n, k);
+      });
+    }
+    if (columns->bias() != nullptr) {
+      const std::string bias = name + ".bias";
+      const RowOrder order_of_bias = order_of(bias);
+      put(bias, {layer.out_features}, *formats::gguf_type("F32"), [columns, order_of_bias] {
+        Blocks bytes(static_cast<std::size_t>(4 * columns->weight().n));
+        for (std::int64_t j = 0; j < columns->weight().n; ++j)
+          std::memcpy(bytes.data() + 4 * j,
+                      columns->bias().get() + (order_of_bias.empty() ? j : order_of_bias[static_cast<std::size_t>(j)]),
+                      4);
+        return bytes;
+      });
+    }
+  }
+
+  void add(const std::string& name, const formats::TernaryLayer& layer) {
+    const std::string said = what(name), weight = name + ".weight";
+    CodedRows rows = weights::coded_rows(layer);
+    const RowOrder order = order_of(weight);
+    expect_rows(said, order, rows.rows);
+    reorder(order, &rows);
+    std::string why;
+    if (put_codes(weight, said, std::move(rows), &why)) return;
+    add_opened(weight, said, why, weights::ternary_matrix(said, layer), order);
+  }
+
+  void add_table(const std::string& weight, const std::string& said, const formats::CodedLayer& layer) {
+    add_opened(weight, said, "GGUF has no type for an embedding of such codes", weights::coded_table(said, layer), {});
+  }
+
+  void add_opened(const std::string& weight, const std::string& said, const std::string& why,
+                  const weights::FileMatrix& matrix, const RowOrder& order) {
+    const GgufType& type = type_to_open(why, matrix.columns());
+    put(weight, {matrix.rows(), matrix.columns()}, type, [said, matrix, order, &type] {
+      std::vector<float> values(static_cast<std::size_t>(matrix.rows() * matrix.columns()));
+      for (std::int64_t j = 0; j < matrix.rows(); ++j)
+        matrix.read_row(order.empty() ? j : order[static_cast<std::size_t>(j)], values.data() + j * matrix.columns());
+      return rounded(said, type, values.data(), matrix.rows(), matrix.columns());
+    });
+  }
+
+  const GgufType& type_to_open(const std::string& why, std::int64_t columns) {
+    if (options_.type == nullptr) throw formats::Error(why + "; a type of floats or Q8_0 opens such codes");
+    ++result_.opened;
+    return type_of(*options_.type, columns);
+  }
+
+  /// Whether a type holds the codes as they are; else says why the last one does not.
+  bool put_codes(const std::string& weight, const std::string& said, CodedRows rows, std::string* why) {
+    const auto shared = std::make_shared<const CodedRows>(std::move(rows));
+    *why = joined(said, ": GGUF has no type for ", shared->bits, " bits");
+    for (const GgufType* type : types_of(shared->bits)) {
+      try {
+        (void)formats::gguf_blocks(said, *type, first_row(*shared));
+        Blocks blocks = formats::gguf_blocks(said, *type, *shared);
+        const auto kept = std::make_shared<Blocks>(std::move(blocks));
+        put(weight, {shared->rows, shared->columns}, *type, [kept] { return std::move(*kept); });
+        return true;
+      } catch (const formats::Error& error) {
+        *why = error.what();
+      }
+    }
+    return false;
+  }
+
+  /// Most codes that a type does not hold are told by one row.
+  static CodedRows first_row(const CodedRows& all) {
+    CodedRows row = all;
+    row.rows = 1;
+    row.words.resize(static_cast<std::size_t>(all.row_words()));
+    row.scales.resize(static_cast<std::size_t>(all.groups()));
+    if (!all.zeros.empty()) row.zeros.resize(static_cast<std::size_t>(all.groups()));
+    return row;
+  }
+
+  /// llama.cpp's number for files most of whose matrices are of one type.
+  std::optional<std::uint64_t> number_of_type() const {
+    constexpr std::pair<const char*, std::uint64_t> numbers[] = {{"F32", 0},  {"F16", 1},   {"Q4_0", 2},  {"Q4_1", 3},
+                                                                 {"Q8_0", 7}, {"BF16", 32}, {"TQ2_0", 37}};
+    std::map<std::string_view, std::int64_t> matrices;
+    for (const GgufOutput& output : outputs_)
+      if (output.sizes.size() == 2) matrices[output.type->name] += output.byte_count / output.type->bytes;
+    std::optional<std::uint64_t> found;
+    std::int64_t most = 0;
+    for (const auto& [name, number] : numbers)
+      if (matrices[name] > most) {
+        most = matrices[name];
+        found = number;
+      }
+    return found;
+  }
+
+  /// Sums, and calls of the progress before each tensor.
+  void count_pieces() {
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+      GgufOutput& output = outputs_[i];
+      result_.bytes += output.byte_count;
+      ++result_.tensors_of_type[std::string(output.type->name)];
+      if (options_.progress)
+        output.make = [this, i, make = std::move(output.make)] {
+          options_.progress(i, outputs_.size());
+          return make();
+        };
+    }
+  }
+
+  const ModelFile& folder_;
+  const ConvertOptions& options_;
+  Config config_;
+  std::vector<GgufOutput> outputs_;
+  Converted result_;
+};
+
+}  // namespace
+
+Converted convert(const ModelFile& folder, const std::string& out, const ConvertOptions& options) {
+  if (!folder.is_folder()) folder.fail("expected a folder of a model, got a GGUF file");
+  return Writer(folder, options).write(out);
+}
+
+}  // namespace bie::llm
