@@ -1,4 +1,5 @@
 // The tokenizer of a folder of Hugging Face.
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -38,7 +39,7 @@ json settings(const fs::path& path) {
 fs::path file_of(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return path;
-  for (const char* name : {"tokenizer.json", "tokenizer.model"})
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"})
     if (const fs::path file = fs::path(path) / name; is_there(file)) return file;
   formats::fail_file("folder", path, "expected tokenizer.json or tokenizer.model, got neither");
 }
@@ -64,8 +65,45 @@ void add_ends(const json& value, const fs::path& path, std::vector<std::int32_t>
   for (const json& id : value) add(id);
 }
 
-void read_settings(const fs::path& folder, Vocabulary* v) {
+/// What tokenizer_config.json adds to a .model: tokens, and which stand before and after a text. By itself a model of
+/// BPE begins a text with BOS, and one of Unigram that has no BOS ends it with EOS.
+void read_added_tokens(const json& config, Vocabulary* v) {
+  const json& added = field(config, "added_tokens_decoder");
+  std::vector<std::pair<std::size_t, const json*>> tokens;
+  for (auto item = added.begin(); item != added.end(); ++item) {
+    const std::string& id = item.key();
+    const bool is_number = !id.empty() && id.size() < 9 && id.find_first_not_of("0123456789") == std::string::npos;
+    if (!is_number || !item.value().is_object())
+      throw formats::Error(
+          joined("\"added_tokens_decoder\": expected numbers of tokens, got ", formats::in_quotes(id)));
+    tokens.emplace_back(std::stoul(id), &item.value());
+  }
+  std::sort(tokens.begin(), tokens.end());
+  for (const auto& [at, token] : tokens) {
+    const std::string name = string_field(*token, "content");
+    const auto of_token = flag(*token, "special", false) ? Vocabulary::Kind::control : Vocabulary::Kind::user_defined;
+    if (at > v->tokens.size())
+      throw formats::Error(joined("\"added_tokens_decoder\": expected token ", v->tokens.size(), ", got ", at));
+    if (at == v->tokens.size()) {
+      v->tokens.push_back(name);
+      v->kinds.push_back(of_token);
+      v->scores.push_back(0);
+    } else if (v->tokens[at] == name && v->kinds[at] == Vocabulary::Kind::normal) {
+      v->kinds[at] = of_token;
+    }
+  }
+}
+
+void read_model_settings(const json& config, Vocabulary* v) {
+  const bool is_unigram = v->scheme == Vocabulary::Scheme::unigram;
+  v->adds_bos = flag(config, "add_bos_token", !is_unigram);
+  v->adds_eos = flag(config, "add_eos_token", is_unigram && !v->bos);
+  if (field(config, "added_tokens_decoder").is_object()) read_added_tokens(config, v);
+}
+
+void read_settings(const fs::path& folder, bool is_model, Vocabulary* v) {
   const json config = settings(folder / "tokenizer_config.json");
+  if (is_model) read_model_settings(config, v);
   for (const auto& [key, token] : {std::pair{"bos_token", &v->bos}, {"eos_token", &v->eos}, {"pad_token", &v->padding}})
     if (const auto found = named_token(*v, config, key)) *token = found;
   const fs::path generation = folder / "generation_config.json", model = folder / "config.json";
@@ -80,8 +118,11 @@ void read_settings(const fs::path& folder, Vocabulary* v) {
 Vocabulary folder_vocabulary(const std::string& path) {
   const fs::path file = file_of(path);
   try {
-    Vocabulary v = tokenizer_json_vocabulary(contents(file.string()));
-    read_settings(file.parent_path(), &v);
+    const std::string text = contents(file.string());
+    const std::size_t first = text.find_first_not_of(" \t\r\n");
+    const bool is_json = first != std::string::npos && text[first] == '{';
+    Vocabulary v = is_json ? tokenizer_json_vocabulary(text) : sentencepiece_vocabulary(text);
+    read_settings(file.parent_path(), !is_json, &v);
     return v;
   } catch (const formats::Error& error) {
     const std::string sentence = error.what();

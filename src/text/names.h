@@ -38,6 +38,14 @@ class Names {
   void add(const std::string& text, const Name& name);
   bool empty() const { return names_.empty(); }
 
+  /// Bytes of the longest name that begins the text, 0 for none.
+  std::size_t match_at(std::string_view text) const {
+    std::size_t length = 0;
+    match(
+        text, 0, [&] { return text.size(); }, &length);
+    return length;
+  }
+
   struct Match {
     std::size_t begin, end;  ///< of the name and the spaces that it takes
     const Name* name;

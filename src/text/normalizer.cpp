@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "text/characters.h"
+#include "text/charsmap.h"
 #include "text/json_fields.h"
 #include "text/pattern.h"
 
@@ -158,6 +159,34 @@ class Bert : public Normalizer {
   bool cleans_, parts_han_, lowers_, strips_;
 };
 
+/// SentencePiece's rules as tokenizers applies them: to a grapheme cluster of up to five bytes as a whole, by the rule
+/// of its shortest beginning, else to each of its characters.
+class Precompiled : public Normalizer {
+ public:
+  explicit Precompiled(std::string_view charsmap) : charsmap_(charsmap) {}
+  std::string normalized(std::string_view text, bool*) const override {
+    std::string result;
+    result.reserve(text.size());
+    const auto add = [&](std::string_view part) {
+      const Charsmap::Rule rule = charsmap_.shortest(part);
+      if (rule.size > 0) result += rule.with;
+      return rule.size > 0;
+    };
+    for (std::size_t at = 0; at < text.size();) {
+      const std::string_view cluster = text.substr(at, grapheme_bytes(text, at));
+      at += cluster.size();
+      if (cluster.size() < 6 && add(cluster)) continue;
+      for_each_character(cluster, [&](char32_t, std::string_view character) {
+        if (!add(character)) result += character;
+      });
+    }
+    return result;
+  }
+
+ private:
+  Charsmap charsmap_;
+};
+
 class Sequence : public Normalizer {
  public:
   std::vector<std::unique_ptr<Normalizer>> steps;
@@ -183,6 +212,11 @@ std::unique_ptr<Normalizer> json_normalizer(const json& step) {
   if (type == "Prepend") return std::make_unique<Prepend>(string_field(step, "prepend"));
   if (type == "Replace") return std::make_unique<Replace>(step);
   if (type == "BertNormalizer") return std::make_unique<Bert>(step);
+  if (type == "Precompiled") {
+    if (field(step, "precompiled_charsmap").is_null()) return nullptr;
+    const std::string charsmap = base64_bytes(string_field(step, "precompiled_charsmap"));
+    return charsmap.empty() ? nullptr : std::make_unique<Precompiled>(charsmap);
+  }
   if (type == "Sequence") {
     const json& steps = field(step, "normalizers");
     if (!steps.is_array()) refuse_field(step, "normalizers", "a list");
@@ -192,8 +226,8 @@ std::unique_ptr<Normalizer> json_normalizer(const json& step) {
     return all;
   }
   throw Error(
-      joined("\"normalizer\": expected BertNormalizer, Lowercase, NFC, NFD, NFKC, NFKD, Prepend, Replace, Sequence, "
-             "Strip or StripAccents, got ",
+      joined("\"normalizer\": expected BertNormalizer, Lowercase, NFC, NFD, NFKC, NFKD, Precompiled, Prepend, Replace, "
+             "Sequence, Strip or StripAccents, got ",
              in_quotes(type)));
 }
 

@@ -20,8 +20,8 @@ using formats::Error;
 using formats::in_quotes;
 using formats::joined;
 
-/// What \w is to Oniguruma, as the inside of a class.
-constexpr std::string_view word_class = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+/// What \w is to Oniguruma, as the inside of a class: the fractions and small digits of Latin-1 belong to it.
+constexpr std::string_view word_class = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_hex(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }

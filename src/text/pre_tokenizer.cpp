@@ -249,6 +249,12 @@ std::unique_ptr<PreTokenizer> split_step(const json& step) {
   return std::make_unique<PatternSplit>(text, behavior_of(step, Behavior::isolated), flag(step, "invert", false));
 }
 
+/// Words, or runs of what is neither of them nor a space. Here a number is part of a word where it is decimal.
+std::string word_pattern() {
+  static constexpr const char* word = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200c}\x{200d})";
+  return joined("[", word, "]+|[^", word, space_class, "]+");
+}
+
 /// Appends what a step is made of; sequences in sequences become one.
 void add_step(const json& step, Sequence* all) {
   const std::string type = type_of(step);
@@ -271,8 +277,7 @@ void add_step(const json& step, Sequence* all) {
   } else if (type == "Metaspace") {
     made = metaspace(step);
   } else if (type == "Whitespace") {
-    made = std::make_unique<PatternSplit>(pcre_pattern(R"([\w\u200c\u200d]+|[^\w\s\u200c\u200d]+)"), Behavior::removed,
-                                          true);
+    made = std::make_unique<PatternSplit>(word_pattern(), Behavior::removed, true);
   } else if (type == "WhitespaceSplit") {
     made = std::make_unique<ClassSplit>(is_space, Behavior::removed);
   } else if (type == "Punctuation") {

@@ -11,9 +11,12 @@
 #include "text/normalizer.h"
 #include "text/piece_encoder.h"
 #include "text/pre_tokenizer.h"
+#include "text/sentence_normalizer.h"
 #include "text/sentence_pieces.h"
 #include "text/split_rules.h"
+#include "text/unigram.h"
 #include "text/utf8.h"
+#include "text/word_pieces.h"
 
 namespace bie::text {
 namespace {
@@ -24,18 +27,6 @@ using formats::joined;
 using nlohmann::json;
 using Kind = Vocabulary::Kind;
 using Scheme = Vocabulary::Scheme;
-
-/// Spaces become U+2581, which SentencePiece puts before a text too.
-class SpaceMarks : public Normalizer {
- public:
-  explicit SpaceMarks(bool adds_space) : adds_space_(adds_space) {}
-  std::string normalized(std::string_view text, bool*) const override {
-    return joined(adds_space_ ? space_mark : "", with_marks(text));
-  }
-
- private:
-  bool adds_space_;
-};
 
 /// Calls take(part, is_text) for the runs of characters and of bytes that are none, in the order of the text.
 template <class Take>
@@ -59,6 +50,7 @@ void for_each_run(std::string_view text, const Take& take) {
 /// into pieces, each of which becomes tokens.
 struct Tokenizer::Impl {
   std::vector<std::string> bytes, names;  // per token
+  std::vector<std::string> texts;         // of byte-level tokens by a description, to be merged
   std::vector<Kind> kinds;
   Names raw, of_normalized;
   std::unique_ptr<Normalizer> normalizer;
@@ -71,6 +63,7 @@ struct Tokenizer::Impl {
   explicit Impl(Vocabulary v);
   void check(const Vocabulary& v) const;
   void read_description(const Vocabulary& v);
+  void read_model(const Vocabulary& v, const json& model, bool is_byte_level);
   void read_added_tokens(const json& added);
   void read_bytes(const Vocabulary& v);
   void read_pieces(const Vocabulary& v);
@@ -91,6 +84,8 @@ Tokenizer::Impl::Impl(Vocabulary v) {
   before = std::move(v.before);
   after = std::move(v.after);
   bytes.reserve(names.size());
+  if (v.description.empty() && v.scheme == Scheme::words)
+    throw Error("expected a description of how a text becomes words, got none");
   if (!v.description.empty())
     read_description(v);
   else
@@ -131,7 +126,31 @@ void Tokenizer::Impl::read_description(const Vocabulary& v) {
     read_added_tokens(field(description, "added_tokens"));
   else
     for (std::size_t i = 0; i < names.size(); ++i) add_name(i, &raw);
-  const json& model = field(description, "model");
+  read_model(v, field(description, "model"), is_byte_level);
+}
+
+void Tokenizer::Impl::read_model(const Vocabulary& v, const json& model, bool is_byte_level) {
+  if (v.scheme == Scheme::unigram) {
+    encoder = std::make_unique<Unigram>(
+        names, kinds, v.scores,
+        UnigramOptions{/*is_sentencepiece=*/false, flag(model, "byte_fallback", false), v.unknown});
+    return;
+  }
+  if (v.scheme == Scheme::words) {
+    WordPieceOptions options;
+    options.unknown = v.unknown;
+    if (field(model, "first_prefix").is_string()) options.first_prefix = string_field(model, "first_prefix");
+    if (!field(model, "continuing_subword_prefix").is_null())
+      options.later_prefix = string_field(model, "continuing_subword_prefix");
+    if (const json& longest = field(model, "max_input_chars_per_word"); !longest.is_null()) {
+      if (!formats::is_whole(longest, 0, INT32_MAX))
+        refuse_field(model, "max_input_chars_per_word", "a number from 0 on");
+      options.longest_word = longest.get<std::size_t>();
+    }
+    encoder = std::make_unique<WordPieces>(names, kinds, options);
+    return;
+  }
+  if (v.scheme != Scheme::bytes) throw Error("\"model\": expected BPE by merges, got another scheme");
   MergeOptions options;
   options.of_bytes = is_byte_level;
   options.whole_first = flag(model, "ignore_merges", false);
@@ -139,12 +158,12 @@ void Tokenizer::Impl::read_description(const Vocabulary& v) {
   options.fuses_unknown = flag(model, "fuse_unk", false);
   options.last_counts = true;
   options.unknown = v.unknown;
-  if (v.scheme != Scheme::bytes) throw Error("\"model\": expected BPE, got another one");
-  std::vector<std::string> texts = names;
-  if (is_byte_level)
+  if (is_byte_level) {
+    texts = names;
     for (std::string& text : texts)
       if (std::string of_text; bytes_of_characters(text, &of_text)) text = of_text;
-  encoder = std::make_unique<Merges>(texts, v, names, options);
+  }
+  encoder = std::make_unique<Merges>(is_byte_level ? texts : names, v, names, options);
 }
 
 void Tokenizer::Impl::read_added_tokens(const json& added) {
@@ -168,17 +187,26 @@ void Tokenizer::Impl::read_added_tokens(const json& added) {
 }
 
 void Tokenizer::Impl::read_pieces(const Vocabulary& v) {
-  auto pieces = std::make_unique<SentencePieces>(names, kinds, v.scores);
   for (std::size_t i = 0; i < names.size(); ++i) {
     bytes.push_back(kinds[i] == Kind::byte ? std::string(1, SentencePieces::byte_of(names[i])) : with_spaces(names[i]));
     if (kinds[i] == Kind::control) add_name(i, &raw);
-    if (kinds[i] == Kind::user_defined)
+    if (kinds[i] == Kind::user_defined && v.scheme == Scheme::pieces)
       of_normalized.add(with_marks(names[i]), {static_cast<std::int32_t>(i), false, false, false, false});
   }
-  encoder = std::move(pieces);
-  normalizer = std::make_unique<SpaceMarks>(v.adds_space);
+  if (v.scheme == Scheme::pieces) {
+    encoder = std::make_unique<SentencePieces>(names, kinds, v.scores);
+  } else {
+    const auto unknown = std::find(kinds.begin(), kinds.end(), Kind::unknown);
+    UnigramOptions options;
+    options.byte_fallback = std::find(kinds.begin(), kinds.end(), Kind::byte) != kinds.end();
+    options.unknown = v.unknown;
+    if (!options.unknown && unknown != kinds.end())
+      options.unknown = static_cast<std::int32_t>(unknown - kinds.begin());
+    encoder = std::make_unique<Unigram>(names, kinds, v.scores, options);
+  }
+  normalizer = std::make_unique<SentenceNormalizer>(v, names);
   adds_space = v.adds_space;
-  if (v.adds_bos.value_or(true) && bos) before.push_back(*bos);
+  if (v.adds_bos.value_or(v.scheme == Scheme::pieces) && bos) before.push_back(*bos);
   if (v.adds_eos.value_or(false) && eos) after.push_back(*eos);
 }
 

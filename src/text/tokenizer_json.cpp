@@ -70,7 +70,6 @@ void read_tokens(TokenizerJson* file, Vocabulary* v) {
     v->kinds[at] = flag(token, "special", false) ? Kind::control : Kind::user_defined;
   }
   if (v->tokens.empty()) throw Error("expected tokens, got none");
-  if (v->scheme == Vocabulary::Scheme::unigram) v->scores.resize(v->tokens.size(), 0);
 }
 
 std::optional<std::int32_t> token_of(const Vocabulary& v, const std::string& name) {

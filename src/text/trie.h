@@ -33,6 +33,10 @@ class Trie {
 
   std::size_t size() const { return count_ + 1; }
 
+  /// How a node was made: the last byte of its text, and the node of what lies before it, whose number is less.
+  std::uint32_t parent(std::uint32_t node) const { return parents_[node]; }
+  char byte(std::uint32_t node) const { return bytes_[node]; }
+
  private:
   struct Slot {
     std::uint64_t key = 0;  ///< 0: empty
@@ -46,6 +50,8 @@ class Trie {
     return static_cast<std::size_t>(key * 0x9e3779b97f4a7c15u >> 32) & (slots_.size() - 1);
   }
   std::uint32_t insert(std::uint32_t node, char byte) {
+    parents_.push_back(node);
+    bytes_.push_back(byte);
     if (node == 0) return root_[static_cast<unsigned char>(byte)] = ++count_;
     if (2 * (used_ + 1) > slots_.size()) {
       std::vector<Slot> old(2 * slots_.size());
@@ -65,6 +71,8 @@ class Trie {
 
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> root_;
+  std::vector<std::uint32_t> parents_ = {0};
+  std::vector<char> bytes_ = {0};
   std::size_t used_ = 0;
   std::uint32_t count_ = 0;
 };

@@ -176,7 +176,7 @@ def tokenizer_of(tokens=None, merges=(), rule="gpt-2", model="gpt2", kinds=None,
 
 
 TOKENIZERS = {
-    "another model": (tokenizer_of(model="t5"), 'of SentencePiece, "llama", got "t5"'),
+    "another model": (tokenizer_of(model="rwkv"), 'or of WordPiece, "bert", got "rwkv"'),
     "an unread splitter": (
         tokenizer_of(rule="unheard-of"),
         'seed-coder, got "unheard-of"',
