@@ -38,6 +38,8 @@ Decoder::Decoder(const json& description) {
 }
 
 void Decoder::add(const json& step) {
+  constexpr std::size_t most_steps = 64;
+  if (steps_.size() > most_steps) throw Error(joined("\"decoder\": expected at most ", most_steps, " steps, got more"));
   const std::string type = type_of(step);
   if (type == "Sequence") {
     const json& steps = field(step, "decoders");
@@ -119,7 +121,12 @@ std::string Decoder::applied(const Step& step, const std::string& text) {
 
 std::string Decoder::bytes(std::string_view name) const {
   std::string text(name);
-  for (const Step& step : steps_) text = applied(step, text);
+  for (const Step& step : steps_) {
+    text = applied(step, text);
+    if (text.size() > 4096 + 16 * name.size())
+      throw Error(
+          joined("\"decoder\": expected short texts of tokens, got ", text.size(), " bytes of ", in_quotes(name)));
+  }
   return text;
 }
 

@@ -7,6 +7,7 @@
 #include "bie/formats/mapped_file.h"
 #include "bie/text/tokenizer.h"
 #include "text/json_fields.h"
+#include "text/json_file.h"
 
 namespace bie::text {
 namespace {
@@ -27,12 +28,19 @@ std::string contents(const std::string& path) {
   return {reinterpret_cast<const char*>(file.data()), static_cast<std::size_t>(file.size())};
 }
 
+/// Whether a sentence begins with the name of a file.
+bool is_about_file(const std::string& sentence) { return sentence.rfind(joined(kind, " "), 0) == 0; }
+
 /// A small file beside the tokenizer; null where it is not there.
 json settings(const fs::path& path) {
   if (!is_there(path)) return nullptr;
-  json value = formats::parse_json(contents(path.string()));
-  if (!value.is_object()) formats::fail_file(kind, path.string(), "expected a JSON object, got something else");
-  return value;
+  try {
+    return read_tokenizer_json(contents(path.string())).rest;
+  } catch (const formats::Error& error) {
+    const std::string sentence = error.what();
+    if (is_about_file(sentence)) throw;
+    formats::fail_file(kind, path.string(), sentence);
+  }
 }
 
 /// The file that holds the tokens.
@@ -126,7 +134,7 @@ Vocabulary folder_vocabulary(const std::string& path) {
     return v;
   } catch (const formats::Error& error) {
     const std::string sentence = error.what();
-    if (sentence.rfind(joined(kind, " "), 0) == 0) throw;
+    if (is_about_file(sentence)) throw;
     formats::fail_file(kind, file.string(), sentence);
   }
 }

@@ -37,7 +37,7 @@ Merges::Merges(const std::vector<std::string>& texts, const Vocabulary& v, const
   byte_token_.fill(none);
   for (std::size_t i = 0; i < names.size(); ++i) {
     const auto token = static_cast<std::int32_t>(i);
-    if (names[i].empty()) continue;  // a number that the file leaves out
+    if (v.kinds[i] == Kind::unused) continue;  // a number that the file leaves out, or a token that is only added
     // GGUF's files have no merges of other tokens.
     if (v.description.empty() && v.kinds[i] != Kind::normal && v.kinds[i] != Kind::byte) continue;
     if (!token_of.emplace(names[i], token).second)

@@ -55,7 +55,9 @@ Names::Match Names::spread(std::string_view text, std::size_t begin, std::size_t
                            const Name& name) {
   if (name.is_word && (begins_with_word(text.substr(end)) || ends_with_word(text.substr(0, begin))))
     return {begin, end, nullptr};
-  if (name.strips_left) begin = std::max(from, begin - spaces_behind(text.substr(0, begin)));
+  // A name may stand in spaces that the one before it has taken.
+  if (name.strips_left && from < begin) begin -= spaces_behind(text.substr(from, begin - from));
+  end = std::max(end, from);
   if (name.strips_right) end += spaces_before(text.substr(end));
   return {begin, end, &name};
 }

@@ -83,7 +83,7 @@ class Prepend : public Normalizer {
 
 class Replace : public Normalizer {
  public:
-  Replace(const json& step) : content_(string_field(step, "content")) {
+  explicit Replace(const json& step) : content_(string_field(step, "content")) {
     const json& pattern = field(step, "pattern");
     if (field(pattern, "String").is_string())
       literal_ = string_field(pattern, "String");
@@ -98,6 +98,7 @@ class Replace : public Normalizer {
       if (begin == 0 && end > 0 && content_.empty()) *is_first = false;
       result.append(text.substr(from, begin - from)).append(content_);
       from = end;
+      check_growth(result.size(), text.size());
     };
     if (pattern_ == nullptr) {
       if (literal_.empty()) return std::string(text);
@@ -170,6 +171,7 @@ class Precompiled : public Normalizer {
     const auto add = [&](std::string_view part) {
       const Charsmap::Rule rule = charsmap_.shortest(part);
       if (rule.size > 0) result += rule.with;
+      check_growth(result.size(), text.size());
       return rule.size > 0;
     };
     for (std::size_t at = 0; at < text.size();) {
@@ -192,12 +194,29 @@ class Sequence : public Normalizer {
   std::vector<std::unique_ptr<Normalizer>> steps;
   std::string normalized(std::string_view text, bool* is_first) const override {
     std::string result(text);
-    for (const auto& step : steps) result = step->normalized(result, is_first);
+    for (const auto& step : steps) {
+      result = step->normalized(result, is_first);
+      check_growth(result.size(), text.size());
+    }
     return result;
   }
 };
 
+constexpr std::size_t most_steps = 64, longest_content = 1024;
+
+std::string short_string(const json& step, const char* key) {
+  std::string text = string_field(step, key);
+  if (text.size() > longest_content)
+    throw Error(joined(in_quotes(key), ": expected at most ", longest_content, " bytes, got ", text.size()));
+  return text;
+}
+
 }  // namespace
+
+void check_growth(std::size_t bytes, std::size_t before) {
+  if (bytes > 65536 + 64 * before)
+    throw Error(joined("a text is not normalised: expected at most 64 times its ", before, " bytes, got ", bytes));
+}
 
 std::unique_ptr<Normalizer> json_normalizer(const json& step) {
   if (step.is_null()) return nullptr;
@@ -209,7 +228,7 @@ std::unique_ptr<Normalizer> json_normalizer(const json& step) {
   if (type == "Lowercase") return std::make_unique<Lowercase>();
   if (type == "StripAccents") return std::make_unique<Without>(is_mark);
   if (type == "Strip") return std::make_unique<Strip>(flag(step, "strip_left", true), flag(step, "strip_right", true));
-  if (type == "Prepend") return std::make_unique<Prepend>(string_field(step, "prepend"));
+  if (type == "Prepend") return std::make_unique<Prepend>(short_string(step, "prepend"));
   if (type == "Replace") return std::make_unique<Replace>(step);
   if (type == "BertNormalizer") return std::make_unique<Bert>(step);
   if (type == "Precompiled") {
@@ -219,7 +238,7 @@ std::unique_ptr<Normalizer> json_normalizer(const json& step) {
   }
   if (type == "Sequence") {
     const json& steps = field(step, "normalizers");
-    if (!steps.is_array()) refuse_field(step, "normalizers", "a list");
+    if (!steps.is_array() || steps.size() > most_steps) refuse_field(step, "normalizers", "a list of at most 64 steps");
     auto all = std::make_unique<Sequence>();
     for (const json& part : steps)
       if (auto made = json_normalizer(part); made != nullptr) all->steps.push_back(std::move(made));

@@ -75,6 +75,7 @@ class Translator {
   void open() {
     opened_.push_back(result_.size());
     take(1);
+    if (peek() == '*') refuse("a verb");
     if (peek() != '?') return;
     if (peek(1) == '#') refuse("a comment");
     std::size_t flags = 1;

@@ -275,6 +275,8 @@ void add_step(const json& step, Sequence* all) {
     made = std::make_unique<ByteLevel>(flag(step, "add_prefix_space", true), flag(step, "use_regex", true));
     all->mapped = all->steps.size() + 1;
   } else if (type == "Metaspace") {
+    if (all->mapped <= all->steps.size())
+      throw Error("\"pre_tokenizer\": expected Metaspace before ByteLevel, got it behind");
     made = metaspace(step);
   } else if (type == "Whitespace") {
     made = std::make_unique<PatternSplit>(word_pattern(), Behavior::removed, true);
@@ -292,6 +294,9 @@ void add_step(const json& step, Sequence* all) {
         in_quotes(type)));
   }
   if (made != nullptr) all->steps.push_back(std::move(made));
+  constexpr std::size_t most_steps = 64;  // a piece walks through all of them by recursion
+  if (all->steps.size() > most_steps)
+    throw Error(joined("\"pre_tokenizer\": expected at most ", most_steps, " steps, got more"));
 }
 
 }  // namespace

@@ -47,6 +47,7 @@ std::string SentenceNormalizer::normalized(std::string_view text, bool*) const {
     if (!with.empty()) was_space = with.back() == ' ';
     was_space = was_space && removes_spaces_;
     at += size;
+    check_growth(result.size(), text.size());
   }
   while (removes_spaces_ && result.size() >= space_mark.size() &&
          std::string_view(result).substr(result.size() - space_mark.size()) == space_mark)

@@ -6,6 +6,7 @@
 #include "text/byte_characters.h"
 #include "text/decoder.h"
 #include "text/json_fields.h"
+#include "text/json_file.h"
 #include "text/merges.h"
 #include "text/names.h"
 #include "text/normalizer.h"
@@ -62,9 +63,9 @@ struct Tokenizer::Impl {
 
   explicit Impl(Vocabulary v);
   void check(const Vocabulary& v) const;
-  void read_description(const Vocabulary& v);
+  void read_description(Vocabulary v);
   void read_model(const Vocabulary& v, const json& model, bool is_byte_level);
-  void read_added_tokens(const json& added);
+  void read_added_tokens(const json& added, Vocabulary* v);
   void read_bytes(const Vocabulary& v);
   void read_pieces(const Vocabulary& v);
   void add_name(std::size_t token, Names* to);
@@ -87,7 +88,7 @@ Tokenizer::Impl::Impl(Vocabulary v) {
   if (v.description.empty() && v.scheme == Scheme::words)
     throw Error("expected a description of how a text becomes words, got none");
   if (!v.description.empty())
-    read_description(v);
+    read_description(std::move(v));
   else
     v.scheme == Scheme::bytes ? read_bytes(v) : read_pieces(v);
 }
@@ -112,9 +113,8 @@ void Tokenizer::Impl::add_name(std::size_t token, Names* to) {
   to->add(names[token], {static_cast<std::int32_t>(token), kinds[token] == Kind::control, false, false, false});
 }
 
-void Tokenizer::Impl::read_description(const Vocabulary& v) {
-  const json description = formats::parse_json(v.description);
-  if (!description.is_object()) throw Error("expected a description in JSON, got something else");
+void Tokenizer::Impl::read_description(Vocabulary v) {
+  const json description = read_tokenizer_json(v.description).rest;
   normalizer = json_normalizer(field(description, "normalizer"));
   bool is_byte_level = false;
   pre_tokenizer = json_pre_tokenizer(field(description, "pre_tokenizer"), &is_byte_level);
@@ -123,7 +123,7 @@ void Tokenizer::Impl::read_description(const Vocabulary& v) {
   for (std::size_t i = 0; i < names.size(); ++i)
     bytes.push_back(kinds[i] == Kind::control ? names[i] : decoder.bytes(names[i]));
   if (!field(description, "added_tokens").is_null())
-    read_added_tokens(field(description, "added_tokens"));
+    read_added_tokens(field(description, "added_tokens"), &v);
   else
     for (std::size_t i = 0; i < names.size(); ++i) add_name(i, &raw);
   read_model(v, field(description, "model"), is_byte_level);
@@ -132,7 +132,7 @@ void Tokenizer::Impl::read_description(const Vocabulary& v) {
 void Tokenizer::Impl::read_model(const Vocabulary& v, const json& model, bool is_byte_level) {
   if (v.scheme == Scheme::unigram) {
     encoder = std::make_unique<Unigram>(
-        names, kinds, v.scores,
+        names, v.kinds, v.scores,
         UnigramOptions{/*is_sentencepiece=*/false, flag(model, "byte_fallback", false), v.unknown});
     return;
   }
@@ -147,7 +147,7 @@ void Tokenizer::Impl::read_model(const Vocabulary& v, const json& model, bool is
         refuse_field(model, "max_input_chars_per_word", "a number from 0 on");
       options.longest_word = longest.get<std::size_t>();
     }
-    encoder = std::make_unique<WordPieces>(names, kinds, options);
+    encoder = std::make_unique<WordPieces>(names, v.kinds, options);
     return;
   }
   if (v.scheme != Scheme::bytes) throw Error("\"model\": expected BPE by merges, got another scheme");
@@ -166,7 +166,7 @@ void Tokenizer::Impl::read_model(const Vocabulary& v, const json& model, bool is
   encoder = std::make_unique<Merges>(is_byte_level ? texts : names, v, names, options);
 }
 
-void Tokenizer::Impl::read_added_tokens(const json& added) {
+void Tokenizer::Impl::read_added_tokens(const json& added, Vocabulary* v) {
   for (const json& token : added) {
     const json& id = field(token, "id");
     if (!formats::is_whole(id, 0, static_cast<std::int64_t>(names.size()) - 1))
@@ -178,6 +178,7 @@ void Tokenizer::Impl::read_added_tokens(const json& added) {
     name.is_word = flag(token, "single_word", false);
     name.strips_left = flag(token, "lstrip", false);
     name.strips_right = flag(token, "rstrip", false);
+    if (!flag(token, "in_model", true)) v->kinds[id.get<std::size_t>()] = Kind::unused;  // no piece of the model
     std::string content = string_field(token, "content");
     const bool is_normalized = flag(token, "normalized", !name.is_control);
     bool is_first = true;

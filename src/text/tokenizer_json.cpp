@@ -62,11 +62,12 @@ void read_tokens(TokenizerJson* file, Vocabulary* v) {
     v->kinds.push_back(Kind::normal);
     v->scores.push_back(score);
   }
-  for (const json& token : added) {
+  for (json& token : file->rest["added_tokens"]) {
     const std::string name = string_field(token, "content");
     if (name.empty()) throw Error("\"added_tokens\": expected a content, got none");
     put(v, count, name, field(token, "id"));
     const auto at = field(token, "id").get<std::size_t>();
+    token["in_model"] = v->kinds[at] != Kind::unused;
     v->kinds[at] = flag(token, "special", false) ? Kind::control : Kind::user_defined;
   }
   if (v->tokens.empty()) throw Error("expected tokens, got none");

@@ -1,21 +1,18 @@
 """Tokens and texts of tokenizer.json files against PyPI's tokenizers, which trains them here."""
 
-import io
 import json
-import unicodedata
 
 import pytest
 
 pytest.importorskip("tokenizers", reason="tokenizers is not installed")
 
 from strings import strings
-from tokenizer_lines import tokenized
+from tokenizer_lines import MARK, charsmap, known, tokenized
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 CONTROL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
 WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
 REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-MARK = "\u2581"
 
 
 def byte_level(pre=None, normalizer=None, **options) -> Tokenizer:
@@ -128,22 +125,6 @@ def metaspace(scheme: str, split: bool = True):
     return made
 
 
-def charsmap(rule: str) -> bytes:
-    """The rules of characters that PyPI's sentencepiece writes into its models."""
-    sentencepiece = pytest.importorskip("sentencepiece")
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["a b c d"] * 9),
-        model_writer=model,
-        vocab_size=8,
-        normalization_rule_name=rule,
-        minloglevel=2,
-    )
-    from sentencepiece import sentencepiece_model_pb2 as pb
-
-    return pb.ModelProto.FromString(model.getvalue()).normalizer_spec.precompiled_charsmap
-
-
 def unigram(made: Tokenizer, scheme: str = "always", **options) -> Tokenizer:
     made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
     made.decoder = decoders.Metaspace(prepend_scheme=scheme)
@@ -249,11 +230,6 @@ MORE = [
     " <mask> a<mask>b",
     "<b>x</b>",
 ]
-
-
-def known(texts: list[str]) -> list[str]:
-    """Without characters that a version of Unicode lacks: tokenizers knows the punctuation of Unicode 8."""
-    return [t for t in texts if not any(c in "\u061d\u08e2" or unicodedata.category(c) in ("Cn", "Cs") for c in t)]
 
 
 TEXTS = known(strings(2000) + MORE)
