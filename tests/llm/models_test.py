@@ -12,7 +12,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 import torch
 from llm_library import EXACT, F16, F32, INT8, Q8, Error
-from small_models import KINDS, VOCABULARY, float_model, opened, write_changed
+from small_models import BITNETS, KINDS, TERNARY_SCALE, VOCABULARY, float_model, opened, write_changed
 
 TOKENS = torch.randint(0, VOCABULARY, (150,), generator=torch.Generator().manual_seed(5)).tolist()
 
@@ -26,7 +26,7 @@ def expect_close(found, wanted, share=1e-4):
     assert np.abs(found - wanted).max() <= share * np.abs(wanted).max()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *BITNETS])
 def test_a_family_computes_what_transformers_does(library, models, kind):
     tokens = TOKENS[:40]
     found = library.model(models(kind)).logits(tokens, [23, 17])
@@ -50,6 +50,35 @@ def test_int8_is_near_exact(library, models, dtype):
         assert 0 < difference < 0.05, (arithmetic, cache)
 
 
+class TernaryRows(torch.nn.Module):
+    """The law of a ternary linear: y = d * (float(D) * s), of 8-bit activations with one step for each row."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.numbers = (weight / TERNARY_SCALE).double()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        largest = x.abs().amax(-1, keepdim=True)
+        codes = (x * (127 / largest)).round()
+        sums = codes.double() @ self.numbers.T
+        return (largest / 127) * (sums.float() * TERNARY_SCALE)
+
+
+@pytest.mark.parametrize("dtype", ["TQ1_0", "TQ2_0"])
+@pytest.mark.parametrize("kind", BITNETS)
+def test_ternary_tensors_of_one_scale(library, models, kind, dtype):
+    path, tokens, twin = models(kind, dtype), TOKENS[:40], float_model(kind)
+    exact = library.model(path).logits(tokens)
+    expect_close(exact, wanted_logits(twin, tokens))
+    for name, module in list(twin.named_modules()):
+        if name.endswith("_proj"):
+            twin.set_submodule(name, TernaryRows(module.weight.detach()))
+    found = library.model(path, INT8, cache=F32).logits(tokens, [23, 17])
+    difference = np.abs(found - wanted_logits(twin, tokens)).mean()
+    # A code that falls on the other side of a half is all that may differ; rounding itself is far more.
+    assert difference < 0.1 * np.abs(found - exact).mean()
+
+
 @pytest.mark.parametrize("cache", [F32, Q8])
 @pytest.mark.parametrize("arithmetic", [EXACT, INT8])
 def test_no_cut_of_the_work_changes_a_bit(library, models, arithmetic, cache):
@@ -61,6 +90,17 @@ def test_no_cut_of_the_work_changes_a_bit(library, models, arithmetic, cache):
         assert np.array_equal(model.logits(TOKENS, parts), alone), part
     for threads in (2, 3, 8):
         assert np.array_equal(library.model(path, arithmetic, threads, cache).logits(TOKENS), alone), threads
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("gemma2", "Q8_0"), ("bitnet", "TQ2_0"), ("bitnet-b1.58", "TQ1_0"), ("llama", "BF16")]
+)
+def test_no_cut_changes_a_bit_of_other_families(library, models, kind, dtype):
+    path = models(kind, dtype)
+    model = library.model(path, INT8)
+    alone = model.logits(TOKENS)
+    assert np.array_equal(model.logits(TOKENS, [1, 6, 64, 79]), alone)
+    assert np.array_equal(library.model(path, INT8, 3).logits(TOKENS, [70, 80]), alone)
 
 
 @pytest.mark.parametrize("arithmetic", [EXACT, INT8])
@@ -141,10 +181,12 @@ print(json.dumps(hashes))
 
 
 def test_every_instruction_set_has_the_same_bits(build, models, root):
-    paths = "|".join(str(models("llama", dtype)) for dtype in ("F32", "Q4_1", "Q8_0"))
+    kinds = [*(("llama", dtype) for dtype in ("F32", "F16", "BF16", "Q4_1", "Q8_0")), ("gemma2", "Q8_0")]
+    kinds += [("gemma3", "Q4_0"), ("bitnet", "TQ1_0"), ("bitnet-b1.58", "TQ2_0")]
+    paths = "|".join(str(models(*kind)) for kind in kinds)
     arguments = [str(root / "tests/support"), str(build / "src/llm/libbie_llm.so"), paths, json.dumps(TOKENS[:80])]
     found = {}
-    for isa in ("", "avx512bw", "avxvnni", "avx2", "portable", "reference"):
+    for isa in ("", "avx512", "avx512bw", "avxvnni", "avx2", "portable", "reference"):
         process = subprocess.run(
             [sys.executable, "-c", ONE_HASH, *arguments],
             env={**os.environ, "BIE_MAX_ISA": isa},

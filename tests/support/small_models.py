@@ -27,6 +27,12 @@ GEMMA3 = {
     **{"num_hidden_layers": 7, "rms_norm_eps": 1e-6},
     "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 50.0}, "sliding_attention": LOCAL},
 }
+GEMMA2 = {
+    **{"model_type": "gemma2", "head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 5},
+    **{"num_hidden_layers": 3, "rms_norm_eps": 1e-6, "attn_logit_softcapping": 1.5, "final_logit_softcapping": 4.0},
+}
+# Rows of whole blocks of ternary codes.
+BITNET = {"model_type": "bitnet", "hidden_size": 256, "intermediate_size": 512}
 KINDS = {
     "llama": {"model_type": "llama"},
     "tied llama": {"model_type": "llama", "tie_word_embeddings": True, "rms_norm_eps": 1e-3},
@@ -39,13 +45,18 @@ KINDS = {
     "windowed mistral": {"model_type": "mistral", "sliding_window": 5},
     "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True},
     "qwen3": {"model_type": "qwen3", "head_dim": 32},
+    "gemma2": GEMMA2,
+    "gemma2 without caps": GEMMA2 | {"attn_logit_softcapping": None, "final_logit_softcapping": None},
     "gemma3": GEMMA3 | {"sliding_window": 5, "num_hidden_layers": 8},
     "linear gemma3": GEMMA3 | {"rope_parameters": {"full_attention": LINEAR, "sliding_attention": LOCAL}},
 }
+#: Kinds of GGUF files whose architecture is called as transformers' activation has it.
+BITNETS = {"bitnet": BITNET | {"hidden_act": "silu"}, "bitnet-b1.58": BITNET}
 NAMES = {
     **{"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v"},
     **{"self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"},
     **{"mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"},
+    **{"self_attn.attn_sub_norm": "attn_sub_norm", "mlp.ffn_sub_norm": "ffn_sub_norm"},
     **{"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"},
 }
 GEMMA_NAMES = {
@@ -54,10 +65,13 @@ GEMMA_NAMES = {
 }
 
 
+TERNARY_SCALE = 0.0625  # of 16-bit floats too
+
+
 def float_model(kind: str, vocabulary: int = VOCABULARY, **changes) -> transformers.PreTrainedModel:
     """Random weights, norms and biases included; angles that tell positions apart."""
     torch.manual_seed(0)
-    options = SIZES | {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}} | KINDS[kind]
+    options = SIZES | {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}} | (KINDS | BITNETS)[kind]
     options |= {"vocab_size": vocabulary, **changes}
     config = transformers.AutoConfig.for_model(options.pop("model_type"), attn_implementation="eager", **options)
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
@@ -67,6 +81,8 @@ def float_model(kind: str, vocabulary: int = VOCABULARY, **changes) -> transform
                 parameter.uniform_(0.5, 1.5)
             elif name.endswith("bias"):
                 parameter.normal_(0, 0.5)
+            elif kind in BITNETS and name.endswith("_proj.weight"):
+                parameter.copy_(torch.randint(-1, 2, parameter.shape) * TERNARY_SCALE)
             else:
                 parameter.normal_(0, 0.2)
     return model
@@ -79,7 +95,7 @@ def neighbours(weight: np.ndarray, heads: int) -> np.ndarray:
 
 
 def is_gemma(config) -> bool:
-    return config.model_type == "gemma3_text"
+    return config.model_type in ("gemma2", "gemma3_text")
 
 
 def tensors_of(model) -> dict[str, np.ndarray]:
@@ -132,6 +148,9 @@ def write_header(writer: gguf.GGUFWriter, config) -> None:
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     if getattr(config, "sliding_window", None):
         writer.add_sliding_window(config.sliding_window)
+    if config.model_type == "gemma2":  # what is not there is that of the released models
+        writer.add_attn_logit_softcapping(config.attn_logit_softcapping or 0.0)
+        writer.add_final_logit_softcapping(config.final_logit_softcapping or 0.0)
     rope = config.rope_parameters
     rope = rope.get("full_attention", rope)
     writer.add_rope_freq_base(rope["rope_theta"])
@@ -168,9 +187,10 @@ CHAT_TEMPLATE = (
 
 
 def write_model(path, kind: str, dtype: str = "F32", end: int | None = None, template: str = CHAT_TEMPLATE) -> None:
-    """Matrices in this type, norms and biases as float32; `end` is the token that ends an answer."""
+    """Matrices in this type, norms and biases as float32; `end` is the token that ends an answer. Ternary types are for
+    linears alone."""
     model = float_model(kind)
-    names = {"mistral": "llama", "gemma3_text": "gemma3"}
+    names = {"mistral": "llama", "gemma3_text": "gemma3", "bitnet": kind}
     writer = gguf.GGUFWriter(str(path), names.get(model.config.model_type, model.config.model_type))
     write_header(writer, model.config)
     write_tokenizer(writer, letters(), [], "gpt-2", **({} if end is None else {"eos_token_id": end}))
@@ -180,7 +200,8 @@ def write_model(path, kind: str, dtype: str = "F32", end: int | None = None, tem
     if "llama3" in kind:
         tensors["rope_freqs.weight"] = llama3_divisors(model.config)
     for name, value in tensors.items():
-        wanted = gguf.GGMLQuantizationType[dtype] if value.ndim == 2 else gguf.GGMLQuantizationType.F32
+        is_coded = value.ndim == 2 and (name.startswith("blk.") or not dtype.startswith("TQ"))
+        wanted = gguf.GGMLQuantizationType[dtype if is_coded else "F32"]
         data = gguf.quants.quantize(np.ascontiguousarray(value, np.float32), wanted)
         writer.add_tensor(name, data, raw_dtype=wanted)
     writer.write_header_to_file()
