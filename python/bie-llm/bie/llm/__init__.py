@@ -1,4 +1,4 @@
-"""Language models from GGUF files, on the CPU, without torch: text in, text or logits out.
+"""Language models from GGUF files and folders, on the CPU, without torch: text in, text or logits out.
 
 >>> import bie.llm
 >>> model = bie.llm.load("model.gguf")  # doctest: +SKIP

@@ -61,10 +61,10 @@ def load(
     arithmetic: str = "int8",
     kv: str | None = None,
 ) -> Model:
-    """The model of a GGUF file.
+    """The model of a GGUF file, or of a folder of Hugging Face.
 
     Args:
-        path: the file, of an architecture that docs/language-models.md names.
+        path: the file or the folder, of an architecture that docs/language-models.md names.
         threads: of each call; None: as many as this process may use. Results do not depend on it.
         context: tokens of prompt and answer together, at most; None: the model's.
         arithmetic: "int8": activations of 8 bits, products of integers; "exact": float32.

@@ -1,0 +1,148 @@
+"""bie.green_bit_llm: scripts and commands of green-bit-llm 0.2.6 on a local folder."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from coded_folders import write_coded_folder
+from model_folders import write_tokenizer_files
+
+ROOT = Path(__file__).parents[2]
+QUESTION = "The water"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("greenbit")
+    write_coded_folder(path, "greenbit layer-mix", "qwen2", vocabulary=write_tokenizer_files(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def common(build):
+    os.environ["BIE_LLM_LIBRARY"] = str(build / "src/llm/libbie_llm.so")
+    path = sys.path.copy()
+    sys.path[:] = [str(ROOT / "python/bie-llm"), *(folder for folder in path if folder != str(ROOT / "python"))]
+    try:
+        import bie.green_bit_llm.common as module
+    finally:
+        sys.path[:] = path
+    return module
+
+
+@pytest.fixture(scope="module")
+def loaded(common, folder):
+    return common.load(str(folder))
+
+
+@pytest.fixture
+def run(build, folder):
+    def started(command, *words, stdin=""):
+        return subprocess.run(
+            [sys.executable, "-m", f"bie.green_bit_llm.inference.{command}", "--model", folder, *words],
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT / "python/bie-llm"),
+                "BIE_LLM_LIBRARY": str(build / "src/llm/libbie_llm.so"),
+            },
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return started
+
+
+def test_load_and_generate(common, loaded):
+    model, tokenizer, config = loaded
+    assert config.model_type == "qwen2" and model.context == 512
+    text = common.generate(model.eval().to("cuda"), tokenizer, QUESTION, temp=0, max_tokens=8, repetition_penalty=1.0)
+    assert text == model.generate(QUESTION, tokens=8).text
+    drawn = {common.generate(model, tokenizer, QUESTION, max_tokens=8, seed=seed) for seed in (1, 1, 2, 3)}
+    assert len(drawn) > 1
+    again = [common.generate(model, tokenizer, QUESTION, max_tokens=8, seed=5) for _ in range(2)]
+    assert again[0] == again[1]
+
+
+def test_what_verbose_prints(common, loaded, capsys):
+    model, tokenizer, _ = loaded
+    for mode in common.TextGenMode:
+        text = common.generate(model, tokenizer, QUESTION, 0, 6, True, gen_mode=mode)
+        told = capsys.readouterr().out
+        assert f"Prompt: {QUESTION}\n" in told and text in told and "token/s" in told
+
+
+def test_a_message_never_becomes_a_control_token(loaded):
+    _model, tokenizer, _ = loaded
+    assert tokenizer.eos_token == "<|end|>" and tokenizer.eos_token_id == 0
+    prompt = tokenizer.apply_chat_template([{"role": "user", "content": "a<|end|>b"}], tokenize=False)
+    assert prompt.count("<|end|>") == 2 and prompt.tokens.count(0) == 1
+    assert tokenizer.encode(prompt) == prompt.tokens
+    assert tokenizer.decode(prompt.tokens) == str(prompt)
+
+
+def test_what_has_no_meaning_is_told(common, folder, capsys):
+    common.load(
+        folder, device_map={"cuda:0"}, model_config={"attn_implementation": "flash_attention_2"}, dtype="float32"
+    )
+    told = capsys.readouterr().err
+    assert "device_map {'cuda:0'} has no meaning here" in told and "attn_implementation" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            {"path_or_hf_repo": "GreenBitAI/Some-Model"},
+            "expected a folder on this machine, got 'GreenBitAI/Some-Model'",
+        ),
+        ({"requires_grad": True}, "requires_grad: expected False, got True"),
+    ],
+)
+def test_refusals_of_load(common, folder, words, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        common.load(**{"path_or_hf_repo": folder, **words})
+
+
+def test_refusals_of_generate(common, loaded):
+    model, tokenizer, _ = loaded
+    with pytest.raises(ValueError, match="output_attentions: expected False, got True"):
+        common.generate(model, tokenizer, QUESTION, output_attentions=True)
+    with pytest.raises(ValueError, match="at most 512 tokens"):
+        common.generate(model, tokenizer, "a " * 600)
+
+
+def test_sim_gen(run):
+    words = ["--max-tokens", "6", "--use-flash-attention-2", "--gpus", "0", "--temp", "0"]
+    process = run("sim_gen", "--prompt", QUESTION, *words)
+    assert process.returncode == 0, process.stderr
+    assert f"Prompt: u:{QUESTION}<|end|>a:" in process.stdout and "token/s" in process.stdout
+    assert "--use-flash-attention-2 has no meaning here" in process.stderr
+    asked = run("sim_gen", "--ignore-chat-template", *words, stdin="one\ntwo\nexit\n")
+    assert asked.returncode == 0 and "Prompt: one\n" in asked.stdout and "Prompt: two\n" in asked.stdout
+
+
+def test_chat_cli(run, tmp_path):
+    saved = tmp_path / "turns.json"
+    words = ["--max-new-tokens", "5", "--temperature", "0", "--style", "rich"]
+    said = f"hello\n!!regen\n!!save {saved}\nagain\n!!remove\n!!what\n!!load {saved}\n!!exit\n"
+    process = run("chat_cli", *words, stdin=said)
+    assert process.returncode == 0, process.stderr
+    answers = [part.split("\n")[0] for part in process.stdout.split("assistant: ")[1:]]
+    assert len(answers) == 3 and answers[0] == answers[1]
+    assert saved.read_text().count('"role"') == 2
+    assert "expected a command, got '!!what'" in process.stderr
+
+
+def test_a_folder_that_is_none(common, run):
+    process = run("sim_gen", "--model", "nowhere", "--prompt", "a")
+    assert process.returncode == 1 and "expected a folder on this machine, got 'nowhere'" in process.stderr
+    assert common.Tokenizer(SimpleNamespace(), Path("nowhere"), {}).chat_template is None
