@@ -55,24 +55,29 @@ void spread_codes(const float* x, const Q8Groups& groups, bool is_key, float* v,
   }
 }
 
-/// The larger one, NaN where either is.
-float larger(float a, float b) { return b > a || b != b ? b : a; }
-
 float total(float (&t)[attention_block]) {
   for (int d = attention_block / 2; d > 0; d /= 2)
     for (int l = 0; l < d; ++l) t[l] = t[l] + t[l + d];
   return t[0];
 }
 
+/// NaN where any element is. NaN is looked for beside the maximum, which so is one instruction a vector.
 float largest(const float* x) {
   constexpr int lanes = 16;  // maxima side by side
   float most[lanes];
+  std::int32_t odd[lanes] = {};
   for (int l = 0; l < lanes; ++l) most[l] = x[l];
-  for (int j = lanes; j < attention_block; j += lanes)
-    for (int l = 0; l < lanes; ++l) most[l] = larger(most[l], x[j + l]);
+  for (int j = 0; j < attention_block; j += lanes)
+    for (int l = 0; l < lanes; ++l) {
+      most[l] = x[j + l] > most[l] ? x[j + l] : most[l];
+      odd[l] |= static_cast<std::int32_t>(x[j + l] != x[j + l]);
+    }
   for (int d = lanes / 2; d > 0; d /= 2)
-    for (int l = 0; l < d; ++l) most[l] = larger(most[l], most[l + d]);
-  return most[0];
+    for (int l = 0; l < d; ++l) {
+      most[l] = most[l + d] > most[l] ? most[l + d] : most[l];
+      odd[l] |= odd[l + d];
+    }
+  return odd[0] != 0 ? std::numeric_limits<float>::quiet_NaN() : most[0];
 }
 
 /// Positions that are not seen get a number.

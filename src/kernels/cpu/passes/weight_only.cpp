@@ -29,7 +29,15 @@ float sum(const float* x, std::int64_t count) {
   return parts[0];
 }
 
-void results(const float* y, const float* bias, std::int64_t count, void* to, Dtype dtype) {
+void float_results(const float* y, const float* bias, std::int64_t count, float* to) {
+  if (bias != nullptr)
+    for (std::int64_t i = 0; i < count; ++i) to[i] = y[i] + bias[i];
+  else
+    for (std::int64_t i = 0; i < count; ++i) to[i] = y[i];
+}
+
+/// Rows of a tile are short: one of float32 is not to wait for what rounding to 16 bits sets up.
+[[gnu::noinline]] void rounded_results(const float* y, const float* bias, std::int64_t count, void* to, Dtype dtype) {
   for_chunks(0, count, [&](std::int64_t first, std::int64_t n) {
     Floats buffer;
     float* const at = wide_place(to, dtype, first, buffer);
@@ -40,6 +48,11 @@ void results(const float* y, const float* bias, std::int64_t count, void* to, Dt
       for (std::int64_t i = 0; i < n; ++i) at[i] = from[i];
     narrowed(at, n, to, dtype, first);
   });
+}
+
+void results(const float* y, const float* bias, std::int64_t count, void* to, Dtype dtype) {
+  if (dtype == Dtype::f32) return float_results(y, bias, count, static_cast<float*>(to));
+  rounded_results(y, bias, count, to, dtype);
 }
 
 }  // namespace
