@@ -8,7 +8,6 @@
 #include "bie/text/tokenizer.h"
 #include "text/json_fields.h"
 #include "text/json_file.h"
-#include "text/sentencepiece_model.h"
 
 namespace bie::text {
 namespace {

@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "bie/formats/error.h"
+#include "bie/text/vocabulary.h"
 #include "formats/protobuf_fields.h"
-#include "text/sentencepiece_model.h"
 
 namespace bie::text {
 namespace {

@@ -7,6 +7,7 @@
 #include "bie/text/vocabulary.h"
 #include "text/json_fields.h"
 #include "text/json_file.h"
+#include "text/pre_tokenizer.h"
 #include "text/sentence_pieces.h"
 
 namespace bie::text {
@@ -171,6 +172,7 @@ Vocabulary tokenizer_json_vocabulary(std::string_view text) {
   v.adds_bos = v.adds_eos = false;  // before and after say it
   json parts;
   for (const char* key : {"normalizer", "pre_tokenizer", "decoder", "added_tokens"}) parts[key] = field(file.rest, key);
+  if (parts["added_tokens"].is_null()) parts["added_tokens"] = json::array();
   parts["model"] = model;
   parts["model"]["type"] = type_of_model(file, model);
   v.description = parts.dump();
@@ -178,6 +180,14 @@ Vocabulary tokenizer_json_vocabulary(std::string_view text) {
 }
 
 std::string gguf_scheme(const Vocabulary& v) {
+  if (!v.description.empty()) {
+    const json description = read_tokenizer_json(v.description).rest;
+    if (field(description, "added_tokens").is_null())  // what GGUF's own vocabularies of these schemes come with
+      return v.scheme == Vocabulary::Scheme::words ? "bert" : "gemma4";
+    bool is_byte_level = false;
+    json_pre_tokenizer(field(description, "pre_tokenizer"), &is_byte_level);
+    return is_byte_level && v.scheme == Vocabulary::Scheme::bytes ? "gpt2" : "";
+  }
   switch (v.scheme) {
     case Vocabulary::Scheme::bytes: return "gpt2";
     case Vocabulary::Scheme::pieces: return "llama";

@@ -29,7 +29,7 @@ struct Vocabulary {
   std::vector<Kind> kinds;
   std::vector<std::pair<std::string, std::string>> merges;  ///< of bytes: left and right, the most wanted first
   std::string splitter;         ///< of GGUF's bytes: the rule that cuts text before merges, "gpt-2", "llama-bpe"
-  std::vector<double> scores;   ///< of pieces and unigram: the largest is wanted most
+  std::vector<double> scores;   ///< of pieces and unigram: the largest is wanted most; added tokens have none
   bool adds_space = false;      ///< of SentencePiece: before a text, and behind control tokens in it
   bool removes_spaces = false;  ///< of SentencePiece: at both ends, and all but one between words
   std::string charsmap;         ///< SentencePiece's precompiled_charsmap; empty: texts are not normalised
@@ -47,13 +47,17 @@ Vocabulary gguf_vocabulary(const formats::GgufFile& file);
 /// @throws formats::Error, one sentence: no JSON, a part that is not read, by its name, ids out of range.
 Vocabulary tokenizer_json_vocabulary(std::string_view text);
 
+/// The vocabulary of SentencePiece's .model, which holds neither what stands before a text nor behind it.
+/// @throws formats::Error, one sentence: no such message, a model of words or characters, spaces behind words.
+Vocabulary sentencepiece_vocabulary(std::string_view bytes);
+
 /// The vocabulary of a folder of Hugging Face, or of such a file itself: tokenizer.json, else tokenizer.model. What
 /// ends an answer is read of tokenizer_config.json, generation_config.json and config.json beside it.
 /// @throws formats::Error naming the file.
 Vocabulary folder_vocabulary(const std::string& path);
 
-/// The name of GGUF's `tokenizer.ggml.model` for the scheme of a vocabulary: "gpt2", "llama", "t5", "bert"; empty
-/// where GGUF has no name for it.
+/// The name of GGUF's `tokenizer.ggml.model` for a vocabulary: "gpt2", "llama", "t5", "bert", "gemma4"; empty where
+/// GGUF has none, as for a tokenizer.json that is no byte-level BPE.
 std::string gguf_scheme(const Vocabulary& vocabulary);
 
 /// The name of GGUF's `tokenizer.ggml.pre` under which byte-level BPE reads texts as this vocabulary does: the first
