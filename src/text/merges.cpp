@@ -1,6 +1,6 @@
 #include "text/merges.h"
 
-#include <queue>
+#include <algorithm>
 
 #include "bie/formats/error.h"
 #include "text/sentence_pieces.h"
@@ -47,6 +47,8 @@ Merges::Merges(const std::vector<std::string>& texts, const Vocabulary& v, const
     if (options.of_bytes && texts[i].size() == 1) byte_token_[static_cast<unsigned char>(texts[i][0])] = token;
   }
   if (!options.of_bytes && options.byte_fallback) read_bytes_of_fallback(names);
+  // A mark that is no token would wait for its neighbours, where unknown ones are one token.
+  joins_words_ = whole_.find(space_mark) == whole_.end();
   read_merges(texts, v, token_of);
 }
 
@@ -77,6 +79,7 @@ void Merges::read_merges(const std::vector<std::string>& texts, const Vocabulary
         all.substr(0, text(a).size()) != text(a) || all.substr(text(a).size()) != text(b))
       throw Error(joined("merge ", i, ", ", in_quotes(joined(left, " ", right)),
                          ": expected a token of the bytes of both, got ", in_quotes(joint)));
+    joins_words_ = joins_words_ || has_inner_mark(joint);
     const Merge merge{static_cast<std::int32_t>(i), whole_token};
     if (options_.last_counts)
       merges_.insert_or_assign(pair_key(a, b), merge);
@@ -124,12 +127,24 @@ void Merges::add_characters(std::string_view piece, std::vector<Symbol>* symbols
   if (waits) symbols->push_back({*options_.unknown, 0, 0});
 }
 
+/// Memory that the parts of a piece share.
+struct Merges::Work {
+  std::vector<Symbol> symbols;
+  std::vector<Candidate> candidates;  ///< a heap
+};
+
 /// Repeatedly merges the neighbours whose merge has the least rank; among equals, the leftmost.
 void Merges::encode(std::string_view piece, std::vector<std::int32_t>* tokens) const {
   if (options_.whole_first)
     if (const auto found = whole_.find(piece); found != whole_.end()) return tokens->push_back(found->second);
-  std::vector<Symbol> symbols;
-  symbols.reserve(piece.size());
+  Work work;
+  if (options_.of_bytes || joins_words_) return encode_part(piece, &work, tokens);
+  for_each_marked(piece, [&](std::string_view part) { encode_part(part, &work, tokens); });
+}
+
+void Merges::encode_part(std::string_view piece, Work* work, std::vector<std::int32_t>* tokens) const {
+  std::vector<Symbol>& symbols = work->symbols;
+  symbols.clear();
   options_.of_bytes ? add_bytes(piece, &symbols) : add_characters(piece, &symbols);
   if (symbols.empty()) return;
   for (std::size_t i = 0; i < symbols.size(); ++i) {
@@ -138,17 +153,20 @@ void Merges::encode(std::string_view piece, std::vector<std::int32_t>* tokens) c
   }
   symbols.back().after = -1;
   const auto symbol = [&](std::int64_t at) -> Symbol& { return symbols[static_cast<std::size_t>(at)]; };
-  std::priority_queue<Candidate> candidates;
+  std::vector<Candidate>& candidates = work->candidates;
   const auto offer = [&](std::int64_t left) {
     if (left < 0 || symbol(left).after < 0) return;
     const std::int32_t a = symbol(left).token, b = symbol(symbol(left).after).token;
     const auto found = merges_.find(pair_key(a, b));
-    if (found != merges_.end()) candidates.push({found->second.rank, a, b, left});
+    if (found == merges_.end()) return;
+    candidates.push_back({found->second.rank, a, b, left});
+    std::push_heap(candidates.begin(), candidates.end());
   };
   for (std::size_t i = 0; i < symbols.size(); ++i) offer(static_cast<std::int64_t>(i));
   while (!candidates.empty()) {
-    const Candidate c = candidates.top();
-    candidates.pop();
+    const Candidate c = candidates.front();
+    std::pop_heap(candidates.begin(), candidates.end());
+    candidates.pop_back();
     Symbol& left = symbol(c.at);
     if (left.token != c.left_token || left.after < 0) continue;
     Symbol& right = symbol(left.after);

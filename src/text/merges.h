@@ -44,10 +44,13 @@ class Merges : public PieceEncoder {
   void read_merges(const std::vector<std::string>& texts, const Vocabulary& vocabulary,
                    const std::unordered_map<std::string_view, std::int32_t>& token_of);
   void read_bytes_of_fallback(const std::vector<std::string>& names);
+  struct Work;
+  void encode_part(std::string_view part, Work* work, std::vector<std::int32_t>* tokens) const;
   void add_bytes(std::string_view piece, std::vector<Symbol>* symbols) const;
   void add_characters(std::string_view piece, std::vector<Symbol>* symbols) const;
 
   MergeOptions options_;
+  bool joins_words_ = false;  ///< of characters: whether a text is one part, not a part a word with U+2581 before it
   std::unordered_map<std::string_view, std::int32_t> whole_;  ///< tokens of texts by their bytes or names
   std::unordered_map<std::uint64_t, Merge> merges_;
   std::array<std::int32_t, 256> byte_token_{};

@@ -1,8 +1,8 @@
 #include "text/sentence_pieces.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <queue>
 
 #include "bie/formats/error.h"
 #include "text/utf8.h"
@@ -49,6 +49,11 @@ std::string replaced(std::string_view text, std::string_view what, std::string_v
   return result.append(text.substr(from));
 }
 
+bool has_inner_mark(std::string_view name) {
+  while (name.substr(0, space_mark.size()) == space_mark) name.remove_prefix(space_mark.size());
+  return name.find(space_mark) != std::string_view::npos;
+}
+
 std::string with_marks(std::string_view text) { return replaced(text, " ", space_mark); }
 std::string with_spaces(std::string_view text) { return replaced(text, space_mark, " "); }
 
@@ -75,13 +80,28 @@ SentencePieces::SentencePieces(const std::vector<std::string>& tokens, const std
     if (std::isnan(scores[i])) throw Error(joined("expected a number as the score of token ", i, ", got NaN"));
     if (kinds[i] == Kind::unknown && unknown_ == none) unknown_ = token;
     if (kinds[i] == Kind::byte) byte_token_[static_cast<unsigned char>(byte_of(tokens[i]))] = token;
+    joins_words_ = joins_words_ || (kinds[i] == Kind::normal && has_inner_mark(tokens[i]));
     if (kinds[i] == Kind::normal && !pieces_.emplace(tokens[i], Piece{scores[i], token}).second)
       throw Error(joined("expected every token once, got ", in_quotes(tokens[i]), " twice"));
   }
 }
 
-void SentencePieces::encode(std::string_view text, std::vector<std::int32_t>* tokens) const {
+/// Memory that the parts of a text share.
+struct SentencePieces::Work {
   std::vector<Symbol> symbols;
+  std::vector<Candidate> candidates;  ///< a heap
+  bool was_unknown = false;
+};
+
+void SentencePieces::encode(std::string_view text, std::vector<std::int32_t>* tokens) const {
+  Work work;
+  if (joins_words_) return encode_part(text, &work, tokens);
+  for_each_marked(text, [&](std::string_view part) { encode_part(part, &work, tokens); });
+}
+
+void SentencePieces::encode_part(std::string_view text, Work* work, std::vector<std::int32_t>* tokens) const {
+  std::vector<Symbol>& symbols = work->symbols;
+  symbols.clear();
   for (std::size_t at = 0; at < text.size();) {
     const int length = character_bytes(text, at);
     const auto size = static_cast<std::size_t>(length > 0 ? length : 1);  // a byte that is no UTF-8 stands alone
@@ -93,17 +113,20 @@ void SentencePieces::encode(std::string_view text, std::vector<std::int32_t>* to
   symbols.back().after = none;
   const auto symbol = [&](std::int64_t at) -> Symbol& { return symbols[static_cast<std::size_t>(at)]; };
 
-  std::priority_queue<Candidate> candidates;
+  std::vector<Candidate>& candidates = work->candidates;
   const auto offer = [&](std::int64_t left) {
     if (left < 0 || symbol(left).after < 0) return;
     const std::size_t size = symbol(left).size + symbol(symbol(left).after).size;
     const auto found = pieces_.find(text.substr(symbol(left).begin, size));
-    if (found != pieces_.end()) candidates.push({found->second.score, left, size});
+    if (found == pieces_.end()) return;
+    candidates.push_back({found->second.score, left, size});
+    std::push_heap(candidates.begin(), candidates.end());
   };
   for (std::size_t i = 0; i < symbols.size(); ++i) offer(static_cast<std::int64_t>(i));
   while (!candidates.empty()) {
-    const Candidate c = candidates.top();
-    candidates.pop();
+    const Candidate c = candidates.front();
+    std::pop_heap(candidates.begin(), candidates.end());
+    candidates.pop_back();
     Symbol& left = symbol(c.left);
     if (left.size == 0 || left.after < 0 || left.size + symbol(left.after).size != c.size) continue;
     Symbol& right = symbol(left.after);
@@ -115,22 +138,21 @@ void SentencePieces::encode(std::string_view text, std::vector<std::int32_t>* to
     offer(c.left);
   }
 
-  bool was_unknown = false;
   for (std::int64_t at = 0; at >= 0; at = symbol(at).after) {
     const std::string_view part = text.substr(symbol(at).begin, symbol(at).size);
     const auto found = pieces_.find(part);
     if (found != pieces_.end()) {
       tokens->push_back(found->second.token);
-      was_unknown = false;
+      work->was_unknown = false;
       continue;
     }
     bool has_bytes = true;
     for (const char c : part) has_bytes = has_bytes && byte_token_[static_cast<unsigned char>(c)] != none;
     if (has_bytes)
       for (const char c : part) tokens->push_back(byte_token_[static_cast<unsigned char>(c)]);
-    else if (unknown_ != none && !was_unknown)  // neighbours that are unknown are one piece
+    else if (unknown_ != none && !work->was_unknown)  // neighbours that are unknown are one piece
       tokens->push_back(unknown_);
-    was_unknown = !has_bytes;
+    work->was_unknown = !has_bytes;
   }
 }
 

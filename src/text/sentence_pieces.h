@@ -19,6 +19,23 @@ inline constexpr std::string_view space_mark = "\xe2\x96\x81";
 
 /// The text with every `what`, which is not empty, replaced.
 std::string replaced(std::string_view text, std::string_view what, std::string_view with);
+/// Whether a mark stands behind another character in the name of a piece: pieces then go from one word to the next.
+bool has_inner_mark(std::string_view name);
+/// Calls take(part) for the parts of a text that begin with its marks, in their order.
+template <class Take>
+void for_each_marked(std::string_view text, const Take& take) {
+  std::size_t from = 0;
+  for (std::size_t at = text.find(space_mark); at != std::string_view::npos;) {
+    if (at > from) {
+      take(text.substr(from, at - from));
+      from = at;
+    }
+    while (text.substr(at, space_mark.size()) == space_mark) at += space_mark.size();
+    at = text.find(space_mark, at);
+  }
+  if (from < text.size()) take(text.substr(from));
+}
+
 /// The text with every space as that mark, and the reverse.
 std::string with_marks(std::string_view text);
 std::string with_spaces(std::string_view text);
@@ -46,6 +63,10 @@ class SentencePieces : public PieceEncoder {
     double score;
     std::int32_t token;
   };
+  struct Work;
+  void encode_part(std::string_view text, Work* work, std::vector<std::int32_t>* tokens) const;
+
+  bool joins_words_ = false;
   std::unordered_map<std::string_view, Piece> pieces_;
   std::array<std::int32_t, 256> byte_token_{};
   std::int32_t unknown_;  ///< -1: none

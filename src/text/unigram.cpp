@@ -33,7 +33,7 @@ Unigram::Unigram(const std::vector<std::string>& tokens, const std::vector<Kind>
 void Unigram::add_pieces(const std::vector<std::string>& tokens, const std::vector<Kind>& kinds,
                          const std::vector<double>& scores) {
   const bool is_sentencepiece = options_.is_sentencepiece;
-  double least = std::numeric_limits<double>::infinity(), largest = -least;
+  double least = std::numeric_limits<double>::infinity();
   for (std::size_t i = 0; i < scores.size(); ++i) {
     const auto token = static_cast<std::int32_t>(i);
     if (!std::isfinite(scores[i]))
@@ -44,10 +44,7 @@ void Unigram::add_pieces(const std::vector<std::string>& tokens, const std::vect
         byte_token_[static_cast<unsigned char>(*byte)] = token;
     const bool is_normal = kinds[i] == Kind::normal;
     const bool is_piece = is_normal || kinds[i] == Kind::user_defined;
-    if (is_normal || !is_sentencepiece) {
-      least = std::min(least, scores[i]);
-      largest = std::max(largest, scores[i]);
-    }
+    if (is_normal || !is_sentencepiece) least = std::min(least, scores[i]);
     if (!is_piece || tokens[i].empty()) continue;
     const std::uint32_t node = trie_.add(tokens[i]);
     if (nodes_.size() < trie_.size()) nodes_.resize(trie_.size());
@@ -58,10 +55,10 @@ void Unigram::add_pieces(const std::vector<std::string>& tokens, const std::vect
   unknown_score_ = least - 10;
   if (is_sentencepiece) unknown_score_ = static_cast<float>(static_cast<float>(least) - 10.0f);
   if (!is_sentencepiece) return;
-  // A token of the user is worth more than the pieces it could be cut into.
+  // A token of the user is worth more than any piece.
   for (std::size_t i = 0; i < tokens.size(); ++i)
     if (kinds[i] == Kind::user_defined)
-      scores_[i] = static_cast<double>(static_cast<float>(tokens[i].size()) * static_cast<float>(largest)) - 0.1;
+      scores_[i] = static_cast<float>(0.1 * (static_cast<double>(tokens[i].size()) - 1));
 }
 
 /// Fallbacks of Aho and Corasick, node by node in the order of their sizes.
@@ -85,20 +82,53 @@ void Unigram::link() {
   }
 }
 
+/// SentencePiece subtracts a sum that has grown too large from all sums that are there.
+struct Reset {
+  std::size_t at;
+  double sum;
+};
+
+/// The best way to a place, which is offered ways from places that rise.
+class Unigram::Target {
+ public:
+  Target(const Unigram& model, const std::vector<Reset>& resets, Best* best)
+      : model_(model), resets_(resets), next_(resets.size()), best_(*best) {}
+
+  void offer(std::size_t begin, std::uint32_t size, double sum, std::int32_t token) {
+    reset_up_to(begin);
+    sum = model_.rounded(sum);
+    if (best_.token == none || sum > best_.sum) best_ = {sum, size, token};
+    is_reached_ = true;
+  }
+  /// Applies the resets at places up to this one, which came behind the last offer.
+  void reset_up_to(std::size_t place) {
+    if (!is_reached_) {
+      next_ = static_cast<std::size_t>(std::upper_bound(resets_.begin(), resets_.end(), place,
+                                                        [](std::size_t at, const Reset& r) { return at < r.at; }) -
+                                       resets_.begin());
+      return;
+    }
+    for (; next_ < resets_.size() && resets_[next_].at <= place; ++next_)
+      best_.sum = model_.rounded(best_.sum - resets_[next_].sum);
+  }
+
+ private:
+  const Unigram& model_;
+  const std::vector<Reset>& resets_;
+  std::size_t next_;
+  Best& best_;
+  bool is_reached_ = false;
+};
+
+double Unigram::rounded(double sum) const {
+  return options_.is_sentencepiece ? static_cast<double>(static_cast<float>(sum)) : sum;
+}
+
 std::vector<Unigram::Best> Unigram::best_ways(std::string_view text) const {
+  constexpr double largest_sum = 100'000;
   std::vector<Best> best(text.size() + 1);
   best[0].token = 0;
-  const auto rounded = [&](double sum) {
-    return options_.is_sentencepiece ? static_cast<double>(static_cast<float>(sum)) : sum;
-  };
-  const auto offer = [&](std::size_t begin, std::size_t end, double score, std::int32_t token) {
-    if (best[begin].token == none) return;
-    Best& target = best[end];
-    double sum = score + best[begin].sum;
-    if (token == unknown_character) sum = rounded(sum);
-    if (target.token == none || sum > target.sum)
-      target = {rounded(sum), static_cast<std::uint32_t>(end - begin), token};
-  };
+  std::vector<Reset> resets;
   std::uint32_t node = 0;
   for (std::size_t at = 0; at < text.size();) {
     const int length = character_bytes(text, at);
@@ -108,13 +138,22 @@ std::vector<Unigram::Best> Unigram::best_ways(std::string_view text) const {
       while ((found = trie_.next(node, text[i])) == 0 && node != 0) node = nodes_[node].fallback;
       node = found;
     }
+    Target target(*this, resets, &best[end]);
     bool is_piece = false;  // whether the last character is one
     for (std::uint32_t piece = nodes_[node].ends_here; piece != 0; piece = nodes_[nodes_[piece].fallback].ends_here) {
       const Node& here = nodes_[piece];
-      is_piece = is_piece || here.size == end - at;
-      offer(end - here.size, end, scores_[static_cast<std::size_t>(here.token)], here.token);
+      const std::size_t begin = end - here.size;
+      is_piece = is_piece || begin == at;
+      if (best[begin].token != none)  // else inside of a character
+        target.offer(begin, here.size, scores_[static_cast<std::size_t>(here.token)] + best[begin].sum, here.token);
     }
-    if (!is_piece) offer(at, end, unknown_score_, unknown_character);
+    if (!is_piece)
+      target.offer(at, static_cast<std::uint32_t>(end - at), unknown_score_ + best[at].sum, unknown_character);
+    target.reset_up_to(end);
+    if (options_.is_sentencepiece && std::abs(best[end].sum) > largest_sum) {
+      resets.push_back({end, best[end].sum});
+      best[end].sum = 0;
+    }
     at = end;
   }
   return best;

@@ -16,8 +16,9 @@
 namespace bie::text {
 
 struct UnigramOptions {
-  /// As SentencePiece computes: sums are rounded to float32, tokens of users are worth more than any piece, control and
-  /// unknown tokens and those of bytes are no pieces. Else as Hugging Face's tokenizers does: double, all are pieces.
+  /// As SentencePiece 0.2.3 computes: sums are rounded to float32, and one beyond 100,000 is subtracted from all;
+  /// tokens of users are worth more than any piece, unknown tokens and those of bytes are none. Else as Hugging Face's
+  /// tokenizers does: in double, and all tokens of the model but control tokens are pieces.
   bool is_sentencepiece = true;
   bool byte_fallback = false;  ///< a character that is no piece becomes the tokens of its bytes
   std::optional<std::int32_t> unknown;
@@ -51,6 +52,8 @@ class Unigram : public PieceEncoder {
   void add_pieces(const std::vector<std::string>& tokens, const std::vector<Vocabulary::Kind>& kinds,
                   const std::vector<double>& scores);
   void link();
+  class Target;
+  double rounded(double sum) const;
   std::vector<Best> best_ways(std::string_view text) const;
   void append(std::string_view part, std::int32_t token, std::vector<std::int32_t>* tokens) const;
 
