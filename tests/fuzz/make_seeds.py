@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import struct
 import sys
 import zipfile
@@ -242,6 +243,46 @@ ORDER = {"q_perm": ints(32, dtype=torch.int16), "channel_scale": halves(1, 1, 32
 TABLES = {"scales": halves(2, 8), "zeros": halves(2, 8)}
 CONFIG = '{"bits": 4, "group_size": 16, "dynamic": {"+:a.*[bc]": {"bits": 8}, "-:x": {}}}'
 STRATEGY = '{"measurement": {"a": {"b": {"bits": [4, 2], "bits_prop": [0.5, 0.5], "group_size": {"4": 16, "2": 16}}}}}'
+HUGGING_FACE = {
+    **{"num_hidden_layers": 1, "hidden_size": 32, "intermediate_size": 4, "num_attention_heads": 2, "head_dim": 4},
+    **{"num_key_value_heads": 1, "max_position_embeddings": 8, "rms_norm_eps": 1e-5},
+}
+PLACES = {
+    **{"self_attn.q_proj": [8, 32], "self_attn.k_proj": [4, 32], "self_attn.v_proj": [4, 32]},
+    **{"self_attn.o_proj": [32, 8], "mlp.gate_proj": [4, 32], "mlp.up_proj": [4, 32], "mlp.down_proj": [32, 4]},
+    **{"input_layernorm": [32], "post_attention_layernorm": [32]},
+}
+ROPE = {"rope_type": "llama3", "factor": 8.0, "rope_theta": 1e4, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+
+
+def model_folder(name: str, model_type: str, layers: dict, dtype: torch.dtype = torch.float32, **changes) -> None:
+    """One layer as Hugging Face has it; `layers` are in place of floats or beside them."""
+    config = json.dumps(HUGGING_FACE | {"model_type": model_type} | changes).encode()
+    tensors = {f"model.layers.0.{place}.weight": torch.ones(sizes, dtype=dtype) for place, sizes in PLACES.items()}
+    tensors |= {"model.embed_tokens.weight": torch.ones(3, 32, dtype=dtype), "model.norm.weight": torch.ones(32)}
+    for place, parts in layers.items():
+        tensors.pop(f"model.layers.0.{place}.weight", None)
+        tensors |= {f"model.layers.0.{place}.{key}": tensor.clone() for key, tensor in parts.items()}
+    write("language_folder_fuzz", name, struct.pack("<H", len(config)) + config + save(tensors))
+
+
+TIED = {"tie_word_embeddings": True}
+CAPS = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0, "sliding_window": 2}
+END_NORMS = {f"{part}_feedforward_layernorm": {"weight": torch.zeros(32)} for part in ("pre", "post")}
+SMALL_NORMS = {"self_attn.q_norm": {"weight": torch.ones(4)}, "self_attn.k_norm": {"weight": torch.ones(4)}}
+SUB_NORMS = {"self_attn.attn_sub_norm": {"weight": torch.ones(8)}, "mlp.ffn_sub_norm": {"weight": torch.ones(4)}}
+TERNARY = {"weight": ints(2, 32, dtype=torch.uint8), "weight_scale": torch.ones(1)}
+BITNET = {"quantization_config": {"quant_method": "bitnet", "linear_class": "autobitlinear"}}
+model_folder("llama", "llama", {}, **TIED, rope_parameters=ROPE)
+model_folder(
+    "mistral", "mistral", {}, torch.bfloat16, **TIED, sliding_window=2, rope_scaling={"type": "linear", "factor": 2}
+)
+model_folder("qwen3", "qwen3", SMALL_NORMS, torch.float16, **TIED)
+model_folder("gemma2", "gemma2", END_NORMS, torch.float16, **CAPS)
+model_folder("gemma3", "gemma3_text", END_NORMS | SMALL_NORMS, sliding_window=2)
+model_folder("bitnet", "bitnet", SUB_NORMS | {"self_attn.q_proj": TERNARY}, **TIED, **BITNET)
+model_folder("gptq_in_llama", "llama", {"self_attn.q_proj": GPTQ}, **TIED)
+model_folder("mixed_in_llama", "llama", {"self_attn.q_proj": {"qweight": GPTQ["qweight"], **ORDER, **TABLES}}, **TIED)
 folder("gptq", {"a": GPTQ, "b": {**GPTQ, "bias": halves(8)}}, "", CONFIG)
 folder("gptq_2", {"a": GPTQ}, '{"quantization_config": {"bits": 4, "checkpoint_format": "gptq_v2"}}')
 SYMMETRIC = {key: GPTQ[key] for key in ("qweight", "scales")} | {"g_idx": GPTQ["g_idx"].long()}

@@ -13,7 +13,7 @@ from coded_folders import FORMATS, write_coded_folder
 from llm_library import EXACT, F32, INT8, Error
 from model_folders import change_config, write_folder
 from safetensors.numpy import load_file, save_file
-from small_models import KINDS, VOCABULARY
+from small_models import BITNETS, KINDS, VOCABULARY
 from ternary_folders import WAYS, write_ternary_folder
 
 TOKENS = torch.randint(0, VOCABULARY, (40,), generator=torch.Generator().manual_seed(5)).tolist()
@@ -28,7 +28,7 @@ def expect_close(found, wanted, share=1e-4):
     assert np.abs(found - wanted).max() <= share * np.abs(wanted).max()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *BITNETS])
 def test_a_folder_computes_what_transformers_does(library, tmp_path, kind):
     model = write_folder(tmp_path, kind)
     expect_close(library.model(tmp_path).logits(TOKENS, [23, 17]), wanted_logits(model))

@@ -14,7 +14,7 @@ from suites.tally import TALLY
 FUZZ_INPUTS = int(os.environ.get("BIE_FUZZ_INPUTS", "80000"))
 FUZZ_SEED = 1
 # Targets that compute with what they have read take a share of the inputs.
-SHARES = {"language_config_fuzz": 8}
+SHARES = {"language_config_fuzz": 8, "language_folder_fuzz": 8}
 
 
 def suite_fuzz() -> None:
