@@ -167,6 +167,125 @@ write("tokenizer_fuzz", "pieces", struct.pack("<H", len(SAID)) + SAID + WITH_BYT
 write("tokenizer_fuzz", "unknown", struct.pack("<H", 6) + b"ab the" + pieces(["<unk>", *JOINED], [2, *[1] * 9]))
 
 
+def other_scheme(model: str, **facts) -> bytes:
+    facts = {"model": model, "tokens": ["<unk>", "<end>", *JOINED], "token_type": [2, 3, *[1] * 8, 4]} | facts
+    return gguf([key("tokenizer.ggml." + name, value) for name, value in facts.items()], [])
+
+
+LINES = {"merges": ["t h", "th e", "\u2581 the"], "unknown_token_id": 0}
+for name, file in [
+    ("t5", other_scheme("t5", scores=[-float(i) for i in range(11)], add_eos_token=1, eos_token_id=1)),
+    ("bert", other_scheme("bert", unknown_token_id=0, cls_token_id=1, seperator_token_id=1)),
+    ("gemma4", other_scheme("gemma4", **LINES)),
+]:
+    write("tokenizer_fuzz", name, struct.pack("<H", len(SAID)) + SAID + file)
+
+TOKEN_PARTS = {
+    "bytes": {
+        "model": {"type": "BPE", "vocab": dict(zip([*BYTES, *WORDS], range(999), strict=False)), "merges": MERGES},
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [
+                {
+                    "type": "Split",
+                    "pattern": {"Regex": r"\p{N}{1,3}|[^\s\p{L}]+"},
+                    "behavior": "Isolated",
+                    "invert": False,
+                },
+                {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+            ],
+        },
+        "decoder": {"type": "ByteLevel"},
+        "added_tokens": [{"id": 300, "content": "<end>", "special": True, "lstrip": True}],
+        "post_processor": {"type": "RobertaProcessing", "sep": ["x", 1], "cls": ["y", 2]},
+    },
+    "characters": {
+        "model": {
+            "type": "BPE",
+            "vocab": dict(zip(["<unk>", "\u2581", "t", "h", "e", "th", "the", *HEXES], range(999), strict=False)),
+            "merges": [["t", "h"], ["th", "e"]],
+            "byte_fallback": True,
+            "unk_token": "<unk>",
+        },
+        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"},
+        "decoder": {
+            "type": "Sequence",
+            "decoders": [
+                {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+                {"type": "ByteFallback"},
+                {"type": "Fuse"},
+                {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+            ],
+        },
+    },
+    "unigram": {
+        "model": {"type": "Unigram", "vocab": [["<unk>", 0], ["\u2581", -2], ["the", -3.5], ["t", -5]], "unk_id": 0},
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "Strip"}, {"type": "Lowercase"}]},
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": True},
+        "decoder": {"type": "Metaspace", "replacement": "\u2581"},
+    },
+    "words": {
+        "model": {
+            "type": "WordPiece",
+            "vocab": {"[UNK]": 0, "the": 1, "##e": 2, "t": 3, "##h": 4},
+            "unk_token": "[UNK]",
+        },
+        "normalizer": {"type": "BertNormalizer"},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "decoder": {"type": "WordPiece", "prefix": "##"},
+        "added_tokens": [{"id": 0, "content": "[UNK]", "special": True}],
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "a"}}, {"Sequence": {"id": "A"}}],
+            "special_tokens": {"a": {"ids": [0]}},
+        },
+    },
+}
+for name, parts in TOKEN_PARTS.items():
+    write("tokenizer_folder_fuzz", name, struct.pack("<H", len(SAID)) + SAID + json.dumps(parts).encode())
+
+
+def message(number: int, content: bytes) -> bytes:
+    return bytes([number << 3 | 2, len(content)]) + content
+
+
+def sentencepiece_model(trainer: bytes, normalizer: bytes) -> bytes:
+    told = [
+        ("<unk>", 2, 0),
+        ("<s>", 3, 0),
+        ("\u2581the", 1, -2),
+        ("\u2581", 1, -3),
+        ("t", 1, -4),
+        ("h", 1, -4),
+        ("th", 4, -1),
+    ]
+    told = [*told, *((name, 6, 0) for name in HEXES[:100])]
+    listed = [
+        message(1, message(1, name.encode()) + b"\x15" + struct.pack("<f", score) + b"\x18" + bytes([kind]))
+        for name, kind, score in told
+    ]
+    return b"".join(listed) + message(2, trainer) + message(3, normalizer)
+
+
+UNIGRAM, PAIRS, FALLBACK, KEEP_SPACES = b"\x18\x01", b"\x18\x02", b"\x98\x02\x01", b"\x18\x00\x20\x00"
+# "t" becomes "h": a double array of the root, the node of the byte and its leaf.
+CHARSMAP = struct.pack("<I", 4 * 256) + b"".join(
+    struct.pack("<I", {0: 1 << 10, 117: 116 | 0x100 | 1 << 10, 116: 0x80000000}.get(i, 0)) for i in range(256)
+)
+CHARSMAP += b"h\0"
+RULES = b"\x12" + bytes([len(CHARSMAP) & 127 | 128, len(CHARSMAP) >> 7]) + CHARSMAP
+for name, trainer, normalizer in [
+    ("model", PAIRS + FALLBACK, KEEP_SPACES),
+    ("unigram_model", UNIGRAM, b""),
+    ("unigram_bytes", UNIGRAM + FALLBACK, KEEP_SPACES),
+]:
+    file = sentencepiece_model(trainer, normalizer)
+    write("tokenizer_folder_fuzz", name, struct.pack("<H", len(SAID)) + SAID + file)
+rules = sentencepiece_model(UNIGRAM, b"") + b"\x1a" + bytes([len(RULES) & 127 | 128, len(RULES) >> 7]) + RULES
+write("tokenizer_folder_fuzz", "rules", struct.pack("<H", len(SAID)) + SAID + rules)
+
+
 for i, template in enumerate([*(f"{{{{ {expression} }}}}" for expression in EXPRESSIONS), *TEMPLATES]):
     write("chat_template_fuzz", f"case_{i}", bytes(2) + template.encode())
 said = b'[{"role": "user", "content": "a<|im_end|>"}, {"role": "assistant", "content": null}]'
