@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "bie/formats/error.h"
 #include "text/utf8.h"
 
 namespace bie::text {
@@ -49,7 +50,8 @@ Tokens joint(std::initializer_list<Tokens> parts) {
 class EveryScheme : public testing::TestWithParam<Vocabulary::Scheme> {};
 
 INSTANTIATE_TEST_SUITE_P(Tokenizer, EveryScheme,
-                         testing::Values(Vocabulary::Scheme::bytes, Vocabulary::Scheme::pieces));
+                         testing::Values(Vocabulary::Scheme::bytes, Vocabulary::Scheme::pieces,
+                                         Vocabulary::Scheme::unigram));
 
 TEST_P(EveryScheme, ControlTokensComeFromSpecialPartsAlone) {
   const Tokenizer tokenizer(letters(GetParam()));
@@ -80,9 +82,38 @@ TEST_P(EveryScheme, TextOfNeighboursIsReadAsOne) {
   const auto both = static_cast<std::int32_t>(v.tokens.size());
   v.tokens.emplace_back("ab");
   v.kinds.push_back(Kind::normal);
-  if (v.scheme == Vocabulary::Scheme::pieces) v.scores.push_back(1);
+  if (v.scheme != Vocabulary::Scheme::bytes) v.scores.push_back(1);
   v.merges = {{"a", "b"}};
   EXPECT_EQ(Tokenizer(std::move(v)).encode({{"a", true}, {"b", false}}), Tokens{both});
+}
+
+TEST(Tokenizer, GenerationConfigsEndsEndAnswers) {
+  Vocabulary v = letters(Vocabulary::Scheme::bytes);
+  v.eos = end_of_turn;
+  v.ends = {tool, 1 << 30};
+  v.before = {space, tool};
+  const Tokenizer tokenizer(std::move(v));
+  EXPECT_TRUE(tokenizer.is_end(end_of_turn));
+  EXPECT_TRUE(tokenizer.is_end(tool));
+  EXPECT_FALSE(tokenizer.is_end(space));
+  EXPECT_EQ(tokenizer.before(), (Tokens{space, tool}));
+  EXPECT_EQ(tokenizer.begin(), space);
+}
+
+TEST(Tokenizer, WordsNeedADescription) {
+  Vocabulary v = letters(Vocabulary::Scheme::bytes);
+  v.scheme = Vocabulary::Scheme::words;
+  EXPECT_THROW(Tokenizer{v}, formats::Error);
+  v.description = R"({"model": {"type": "WordPiece"}, "pre_tokenizer": {"type": "BertPreTokenizer"}})";
+  v.tokens[first_letter] = "##a";
+  v.unknown = space;
+  EXPECT_EQ(Tokenizer(v).encode("aa a! !"), (Tokens{letter('a'), first_letter, letter('a'), space, space}));
+}
+
+TEST(Tokenizer, SpecialTokensAreInRange) {
+  Vocabulary v = letters(Vocabulary::Scheme::bytes);
+  v.after = {static_cast<std::int32_t>(v.tokens.size())};
+  EXPECT_THROW(Tokenizer{v}, formats::Error);
 }
 
 }  // namespace

@@ -184,7 +184,9 @@ void add_chat(CLI::App& app, const Global& global) {
 void add_tokenize(CLI::App& app, const Global& global) {
   auto a = std::make_shared<TokenizeArguments>();
   CLI::App* command = app.add_subcommand("tokenize", "The tokens of a text, as a language model reads it");
-  command->add_option("model", a->model, "GGUF file")->required()->check(file_name());
+  command->add_option("model", a->model, "GGUF file, folder of Hugging Face, tokenizer.json or SentencePiece's .model")
+      ->required()
+      ->check(file_name());
   auto* what = command->add_option_group("What", "");
   what->add_option("--text", a->text, "the text");
   what->add_option("--file", a->file, "file of the text; - is standard input")->check(file_name());
