@@ -96,11 +96,11 @@ bool Linear::arrange_as_one_scale(const FileMatrix& matrix, const kernels::Paral
   return rows.are_one();
 }
 
-Linear::Linear(const CodedColumns& columns, Arithmetic arithmetic, std::shared_ptr<const float[]> bias,
+Linear::Linear(const CodedColumns& columns, Arithmetic arithmetic, const std::shared_ptr<const float[]>& bias,
                const kernels::Parallel& parallel)
     : inputs_(columns.weight().k),
       outputs_(columns.weight().n),
-      bias_(bias != nullptr ? std::move(bias) : columns.bias()),
+      bias_(bias != nullptr ? bias : columns.bias()),
       channel_scale_(columns.channel_scale()) {
   arrange(columns.what(), columns.weight(), arithmetic, parallel);
 }

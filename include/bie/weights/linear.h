@@ -32,7 +32,7 @@ class Linear {
   Linear(const FileMatrix& matrix, Arithmetic arithmetic, std::shared_ptr<const float[]> bias,
          const kernels::Parallel& parallel, bool one_scale = false);
   /// Arranges a linear of a folder, its bias with it, or `bias` where that is there.
-  Linear(const CodedColumns& columns, Arithmetic arithmetic, std::shared_ptr<const float[]> bias,
+  Linear(const CodedColumns& columns, Arithmetic arithmetic, const std::shared_ptr<const float[]>& bias,
          const kernels::Parallel& parallel);
 
   std::int64_t inputs() const { return inputs_; }
