@@ -48,7 +48,7 @@ fs::path file_of(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return path;
   for (const char* name : {"tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"})
-    if (const fs::path file = fs::path(path) / name; is_there(file)) return file;
+    if (fs::path file = fs::path(path) / name; is_there(file)) return file;
   formats::fail_file("folder", path, "expected tokenizer.json or tokenizer.model, got neither");
 }
 
