@@ -8,6 +8,7 @@
 #include "bie/formats/error.h"
 #include "bie/weights/folder_matrices.h"
 #include "llm/architectures.h"
+#include "weights/elements.h"
 
 namespace bie::llm {
 namespace {
@@ -56,7 +57,7 @@ class Tensors {
   Vector bias_of(const std::string& name, std::int64_t outputs) {
     const auto codes = file_.codes.find(name);
     if (codes == file_.codes.end() || codes->second.tensors.count("bias") == 0) return bias(name, outputs);
-    return weights::CodedColumns(what(name), codes->second).bias();
+    return weights::shared_floats(codes->second.tensors.at("bias"));
   }
 
   /// NAME and, where the files have it, its bias.

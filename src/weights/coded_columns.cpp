@@ -9,6 +9,7 @@
 #include "bie/formats/error.h"
 #include "bie/formats/mapped_file.h"
 #include "kernels/arithmetic/float_bits.h"
+#include "weights/elements.h"
 
 namespace bie::weights {
 namespace {
@@ -23,14 +24,6 @@ using Kind = CodedLayer::Kind;
 
 constexpr std::int64_t double_quantised_below = 256;  // a wider group has its scales and zeros as they are
 
-Dtype dtype_of(Element element) {
-  return element == Element::f32 ? Dtype::f32 : element == Element::f16 ? Dtype::f16 : Dtype::bf16;
-}
-
-float float_at(const Array& array, std::int64_t index) {
-  return kernels::load_float(array.bytes->data, dtype_of(array.element), array.offset + index);
-}
-
 /// The value of a result in this type.
 float rounded(float value, Element element) {
   switch (element) {
@@ -43,12 +36,6 @@ float rounded(float value, Element element) {
 /// Code `index` of a row of words.
 int code_in(const std::int32_t* words, int bits, std::int64_t index) {
   return static_cast<int>(formats::code_at(reinterpret_cast<const std::uint32_t*>(words), bits, index));
-}
-
-std::vector<float> all_floats(const Array& array) {
-  std::vector<float> values(static_cast<std::size_t>(array.count()));
-  for (std::int64_t i = 0; i < array.count(); ++i) values[static_cast<std::size_t>(i)] = float_at(array, i);
-  return values;
 }
 
 }  // namespace
@@ -65,8 +52,8 @@ CodedColumns::CodedColumns(std::string what, const CodedLayer& layer) : what_(st
   else
     put_scales();
   put_groups();
-  if (layer_.tensors.count("channel_scale") > 0) channel_scale_ = floats("channel_scale");
-  if (layer_.tensors.count("bias") > 0) bias_ = floats("bias");
+  if (layer_.tensors.count("channel_scale") > 0) channel_scale_ = shared_floats(need("channel_scale"));
+  if (layer_.tensors.count("bias") > 0) bias_ = shared_floats(need("bias"));
 }
 
 void CodedColumns::fail(const std::string& sentence) const { throw formats::Error(joined(what_, ": ", sentence)); }
@@ -75,13 +62,6 @@ const Array& CodedColumns::need(const char* key) const {
   const auto found = layer_.tensors.find(key);
   if (found == layer_.tensors.end()) fail(joined("the entry ", formats::in_quotes(key), " is missing"));
   return found->second;
-}
-
-std::shared_ptr<const float[]> CodedColumns::floats(const char* key) const {
-  const std::vector<float> values = all_floats(need(key));
-  const std::shared_ptr<float[]> copy(new float[values.size()]);
-  std::copy(values.begin(), values.end(), copy.get());
-  return copy;
 }
 
 /// Of mixed rows: a table of `bits, first row of words` for each group, whose rows fill its words.
@@ -147,13 +127,13 @@ void CodedColumns::put_scales() {
   } else if (layer_.kind == Kind::gptq2) {
     put_packed_zeros(0);
     if (*std::min_element(whole_zeros_.begin(), whole_zeros_.end()) > 0) return;
-    std::vector<float> values = all_floats(scales), zeros(values.size());
+    std::vector<float> values = floats_of(scales), zeros(values.size());
     for (std::size_t i = 0; i < zeros.size(); ++i) zeros[i] = values[i] * static_cast<float>(whole_zeros_[i]);
     put_float_offsets(std::move(values), std::move(zeros));
   } else {
     const Array& zeros = need("zeros");
     if (zeros.element != scales.element) {
-      put_float_offsets(all_floats(scales), all_floats(zeros));
+      put_float_offsets(floats_of(scales), floats_of(zeros));
       return;
     }
     weight_.offset = Offset::value;

@@ -8,6 +8,7 @@
 #include "bie/formats/error.h"
 #include "bie/formats/mapped_file.h"
 #include "kernels/arithmetic/float_bits.h"
+#include "weights/elements.h"
 
 namespace bie::weights {
 namespace {
@@ -18,12 +19,6 @@ using formats::GgufType;
 bool are_floats(const GgufType& type) {
   return type.kind == GgufType::Kind::elements &&
          (type.element == Element::f32 || type.element == Element::f16 || type.element == Element::bf16);
-}
-
-kernels::Dtype dtype_of(Element element) {
-  return element == Element::f32   ? kernels::Dtype::f32
-         : element == Element::f16 ? kernels::Dtype::f16
-                                   : kernels::Dtype::bf16;
 }
 
 class GgufRows : public CodedRowReader {

@@ -4,20 +4,12 @@
 
 #include "bie/formats/coded_rows.h"
 #include "bie/formats/error.h"
-#include "kernels/arithmetic/float_bits.h"
+#include "weights/elements.h"
 
 namespace bie::weights {
 namespace {
 
 using formats::Array;
-using formats::Element;
-
-float float_at(const Array& array, std::int64_t index) {
-  const kernels::Dtype dtype = array.element == Element::f32   ? kernels::Dtype::f32
-                               : array.element == Element::f16 ? kernels::Dtype::f16
-                                                               : kernels::Dtype::bf16;
-  return kernels::load_float(array.bytes->data, dtype, array.offset + index);
-}
 
 class TableRows : public CodedRowReader {
  public:

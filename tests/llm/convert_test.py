@@ -12,7 +12,7 @@ import gguf
 import torch
 from coded_folders import write_coded_folder
 from llm_library import EXACT
-from model_folders import write_tokenizer_files, write_whole_folder
+from model_folders import write_folder, write_tokenizer_files, write_whole_folder
 from ternary_folders import write_ternary_folder
 
 TEXT = "The water of the river boils at 100 degrees."
@@ -120,6 +120,31 @@ def test_ternary_codes(library, convert, tmp_path):
     assert types_of(out)["blk.0.attn_q.weight"] == "TQ2_0"
     found, first = library.model(out).logits(range(40)), library.model(folder).logits(range(40))
     assert np.abs(found - first).max() <= 1e-5 * np.abs(first).max()
+
+
+@pytest.mark.parametrize("has_json", [False, True])
+def test_a_sentencepiece_model(library, convert, tmp_path, has_json):
+    """GGUF has a name for it, and for none of a tokenizer.json beside it that is no byte-level BPE."""
+    sentencepiece = pytest.importorskip("sentencepiece", reason="sentencepiece is not installed")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([TEXT, "A river runs to the sea."] * 20),
+        model_prefix=str(folder / "tokenizer"),
+        vocab_size=300,
+        model_type="bpe",
+        byte_fallback=True,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
+    write_folder(folder, "llama", vocabulary=pieces.get_piece_size() + 2)
+    if has_json:
+        names = {pieces.id_to_piece(i): i for i in range(pieces.get_piece_size())}
+        wordlevel = {"type": "WordPiece", "vocab": names, "unk_token": "<unk>", "continuing_subword_prefix": "##"}
+        (folder / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": wordlevel}))
+    model = library.model(converted(convert, folder))
+    assert model.tokenize(TEXT) == pieces.encode(TEXT)
 
 
 def test_metadata_and_template(convert, tmp_path):

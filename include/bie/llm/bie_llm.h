@@ -1,4 +1,4 @@
-/* The C API of language models: a GGUF file, its tokens and its logits, without torch and without Python.
+/* The C API of language models: a GGUF file or a folder, its tokens and its logits, without torch and without Python.
  *
  *     bie_llm_model* model;
  *     bie_llm_session* session;
@@ -102,7 +102,7 @@ typedef struct bie_llm_chat {
 /** Of this thread's last call that did not return BIE_LLM_OK: one sentence. */
 BIE_LLM_API const char* bie_llm_last_error(void);
 
-/** Maps the file and arranges its weights for this CPU. options may be null. */
+/** Maps a GGUF file or a folder of Hugging Face and arranges its weights for this CPU. options may be null. */
 BIE_LLM_API bie_llm_status bie_llm_model_load(const char* path, const bie_llm_options* options, bie_llm_model** model);
 /** Null is taken too, here and below. Sessions and sequences keep what they need of their model. */
 BIE_LLM_API void bie_llm_model_free(bie_llm_model* model);

@@ -38,7 +38,6 @@ class CodedColumns {
 
  private:
   const formats::Array& need(const char* key) const;
-  std::shared_ptr<const float[]> floats(const char* key) const;
   void put_runs();
   void put_groups();
   void put_order();

@@ -8,9 +8,9 @@
 #include "bie/formats/error.h"
 #include "bie/formats/mapped_file.h"
 #include "formats/json_text.h"
-#include "kernels/arithmetic/float_bits.h"
 #include "llm/folder/family.h"
 #include "llm/folder/settings.h"
+#include "weights/elements.h"
 
 namespace bie::llm::folder {
 namespace {
@@ -55,12 +55,8 @@ formats::GgufTensor owned_floats(std::string name, const std::vector<float>& val
 
 /// 1 + w in float32: Gemma's norms as GGUF files have them.
 formats::GgufTensor with_one(std::string name, const Array& array) {
-  const kernels::Dtype dtype = array.element == Element::f32   ? kernels::Dtype::f32
-                               : array.element == Element::f16 ? kernels::Dtype::f16
-                                                               : kernels::Dtype::bf16;
-  const auto bytes = bytes_of(array);
-  std::vector<float> values;
-  for (std::int64_t i = 0; i < array.count(); ++i) values.push_back(1 + kernels::load_float(bytes->data, dtype, i));
+  std::vector<float> values = weights::floats_of(array);
+  for (float& value : values) value = 1 + value;
   return owned_floats(std::move(name), values);
 }
 

@@ -10,11 +10,14 @@ text::Vocabulary padded_vocabulary(const std::string& path, std::int64_t rows) {
   if (tokens > rows)
     formats::fail_file("folder", path, "expected at most as many tokens as rows of the embedding, ", rows, ", got ",
                        tokens);
-  const bool has_scores = !v.scores.empty();
-  for (std::int64_t i = tokens; i < rows; ++i) {
-    v.tokens.push_back(formats::joined("[PAD", i, "]"));
-    v.kinds.push_back(text::Vocabulary::Kind::unused);
-    if (has_scores) v.scores.push_back(0);
+  const auto count = static_cast<std::size_t>(rows);
+  if (!v.scores.empty()) v.scores.resize(count);
+  v.kinds.resize(count, text::Vocabulary::Kind::unused);
+  v.tokens.resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!v.tokens[i].empty()) continue;
+    v.tokens[i] = formats::joined("[PAD", i, "]");
+    v.kinds[i] = text::Vocabulary::Kind::unused;
   }
   return v;
 }

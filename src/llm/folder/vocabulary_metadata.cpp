@@ -1,6 +1,8 @@
 #include "llm/folder/vocabulary_metadata.h"
 
+#include <filesystem>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -44,8 +46,13 @@ std::optional<std::int32_t> other_end(const Vocabulary& v) {
 }  // namespace
 
 void put_vocabulary(const std::string& path, std::int64_t rows, std::map<std::string, GgufValue>* metadata) {
-  const Vocabulary v = padded_vocabulary(path, rows);
-  const std::string scheme = text::gguf_scheme(v);
+  Vocabulary v = padded_vocabulary(path, rows);
+  std::string scheme = text::gguf_scheme(v);
+  const std::string pieces = (std::filesystem::path(path) / "tokenizer.model").string();
+  if (std::error_code error; scheme.empty() && std::filesystem::exists(pieces, error)) {
+    v = padded_vocabulary(pieces, rows);  // GGUF has names for SentencePiece's own file
+    scheme = text::gguf_scheme(v);
+  }
   if (scheme.empty()) formats::fail_file("folder", path, "expected a tokenizer that GGUF has a name for, got another");
   Writer to(metadata);
   to.text("model", scheme);
