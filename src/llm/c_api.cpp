@@ -82,6 +82,24 @@ bie_llm_status hand_over(const std::vector<std::int32_t>& found, int32_t* tokens
 
 bool is_thread_count(std::int32_t threads) { return threads >= 0 && threads <= 1024; }
 
+bie_llm_status read_feeds(bie_llm_session* session, const bie_llm_feed* feeds, std::int64_t count,
+                          bie::llm::Session::Result result, float* results) {
+  if (any_null(session) || (count != 0 && any_null(feeds, results))) return null_pointer();
+  if (count < 0) return fail(BIE_LLM_BAD_ARGUMENT, "expected a number of feeds from 0 on, got less");
+  return guarded(BIE_LLM_BAD_ARGUMENT, [&] {
+    std::vector<bie::llm::Feed> all;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const bie_llm_feed& feed = feeds[i];
+      if (feed.sequence == nullptr || (feed.tokens == nullptr && feed.count != 0)) return null_pointer();
+      if (feed.count < 0) return fail(BIE_LLM_BAD_ARGUMENT, "expected a number of tokens from 0 on, got less");
+      all.push_back({&feed.sequence->sequence, feed.tokens, feed.count, feed.all_logits != 0});
+    }
+    const std::vector<float> found = session->session.read(all, result);
+    std::copy(found.begin(), found.end(), results);
+    return BIE_LLM_OK;
+  });
+}
+
 }  // namespace
 
 extern "C" {
@@ -244,20 +262,11 @@ bie_llm_status bie_llm_sequence_load(const bie_llm_session* session, const char*
 }
 
 bie_llm_status bie_llm_read(bie_llm_session* session, const bie_llm_feed* feeds, int64_t count, float* logits) {
-  if (any_null(session) || (count != 0 && any_null(feeds, logits))) return null_pointer();
-  if (count < 0) return fail(BIE_LLM_BAD_ARGUMENT, "expected a number of feeds from 0 on, got less");
-  return guarded(BIE_LLM_BAD_ARGUMENT, [&] {
-    std::vector<bie::llm::Feed> all;
-    for (std::int64_t i = 0; i < count; ++i) {
-      const bie_llm_feed& feed = feeds[i];
-      if (feed.sequence == nullptr || (feed.tokens == nullptr && feed.count != 0)) return null_pointer();
-      if (feed.count < 0) return fail(BIE_LLM_BAD_ARGUMENT, "expected a number of tokens from 0 on, got less");
-      all.push_back({&feed.sequence->sequence, feed.tokens, feed.count, feed.all_logits != 0});
-    }
-    const std::vector<float> found = session->session.read(all);
-    std::copy(found.begin(), found.end(), logits);
-    return BIE_LLM_OK;
-  });
+  return read_feeds(session, feeds, count, bie::llm::Session::Result::logits, logits);
+}
+
+bie_llm_status bie_llm_read_states(bie_llm_session* session, const bie_llm_feed* feeds, int64_t count, float* states) {
+  return read_feeds(session, feeds, count, bie::llm::Session::Result::states, states);
 }
 
 bie_llm_status bie_llm_choose(const bie_llm_sequence* sequence, const float* logits, const bie_llm_sampler* sampler,

@@ -58,12 +58,12 @@ void Session::check(const std::vector<Feed>& feeds) const {
   }
 }
 
-std::vector<float> Session::read(const std::vector<Feed>& feeds) {
+std::vector<float> Session::read(const std::vector<Feed>& feeds, Result result) {
   check(feeds);
   std::vector<std::int64_t> lengths;
   lengths.reserve(feeds.size());
   for (const Feed& feed : feeds) lengths.push_back(feed.sequence->length());
-  std::vector<float> logits;
+  std::vector<float> results;
   try {
     std::vector<Row> rows;
     for (const Feed& feed : feeds) {
@@ -74,13 +74,14 @@ std::vector<float> Session::read(const std::vector<Feed>& feeds) {
     }
     for (std::size_t at = 0; at < rows.size(); at += most_rows) {
       const auto end = std::min(rows.size(), at + static_cast<std::size_t>(most_rows));
-      pass({rows.begin() + static_cast<std::ptrdiff_t>(at), rows.begin() + static_cast<std::ptrdiff_t>(end)}, &logits);
+      pass({rows.begin() + static_cast<std::ptrdiff_t>(at), rows.begin() + static_cast<std::ptrdiff_t>(end)}, result,
+           &results);
     }
   } catch (...) {
     for (std::size_t f = 0; f < feeds.size(); ++f) feeds[f].sequence->cut(lengths[f]);
     throw;
   }
-  return logits;
+  return results;
 }
 
 void Session::multiply(const weights::Linear& linear, const std::vector<float>& x, std::vector<float>& y) {
@@ -133,7 +134,7 @@ void Session::attend(const std::vector<Row>& rows, std::int64_t layer) {
   expect_ok(kernel.run(rows.front().sequence->shape(), asked_.data(), count_, parallel_));
 }
 
-void Session::pass(const std::vector<Row>& rows, std::vector<float>* logits) {
+void Session::pass(const std::vector<Row>& rows, Result result, std::vector<float>* results) {
   const Config& c = model_->config();
   const kernels::DecoderRowsKernel& kernel = rows_kernel_;
   count_ = static_cast<std::int64_t>(rows.size());
@@ -192,21 +193,25 @@ void Session::pass(const std::vector<Row>& rows, std::vector<float>* logits) {
     multiply(w.down, gate_, output_);
     join(w.inner_end_norm);
   }
-  // Only the rows that want logits meet the head.
+  // Only the rows that are read meet the last norm and the head.
   count_ = 0;
   for (std::size_t r = 0; r < rows.size(); ++r)
-    if (rows[r].wants_logits) {
+    if (rows[r].is_read) {
       std::copy_n(x_.begin() + static_cast<std::ptrdiff_t>(r) * c.width, c.width, x_.begin() + count_ * c.width);
       ++count_;
     }
   if (count_ == 0) return;
   kernel.rms_norm({count_, 1, c.width, c.width}, x_.data(), model_->output_norm().get(), c.eps, normed_.data(),
                   parallel_);
+  if (result == Result::states) {
+    results->insert(results->end(), normed_.begin(), normed_.begin() + count_ * c.width);
+    return;
+  }
   std::vector<float> of_pass;
   multiply(model_->head(), normed_, of_pass);
   if (c.logit_cap > 0)
     kernel.soft_cap(static_cast<std::int64_t>(of_pass.size()), c.logit_cap, of_pass.data(), parallel_);
-  logits->insert(logits->end(), of_pass.begin(), of_pass.end());
+  results->insert(results->end(), of_pass.begin(), of_pass.end());
 }
 
 }  // namespace bie::llm

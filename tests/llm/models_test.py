@@ -33,6 +33,18 @@ def test_a_family_computes_what_transformers_does(library, models, kind):
     expect_close(found, wanted_logits(float_model(kind), tokens))
 
 
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+def test_states_are_those_of_the_last_norm(library, models, kind):
+    tokens, model = TOKENS[:40], library.model(models(kind))
+    with torch.no_grad():
+        wanted = float_model(kind).model(torch.tensor([tokens])).last_hidden_state[0].numpy()
+    sequence = model.sequence()
+    found = np.concatenate([model.read([(sequence, part)], states=True) for part in (tokens[:23], tokens[23:])])
+    expect_close(found, wanted)
+    last = model.read([(sequence.fork(), [1]), (sequence, [2])], every=False, states=True)
+    assert last.shape == (2, wanted.shape[1]) and not np.array_equal(last[0], last[1])
+
+
 @pytest.mark.parametrize("dtype", ["F16", "BF16", "Q4_0", "Q4_1", "Q5_1", "Q8_0"])
 def test_codes_are_the_floats_they_stand_for(library, models, dtype):
     tokens = TOKENS[:40]

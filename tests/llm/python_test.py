@@ -218,3 +218,15 @@ def test_importing_it_imports_no_torch_and_no_numpy(llm):
     code = "import sys, bie.llm; assert not {'torch', 'numpy'} & set(sys.modules), 'imported'"
     env = os.environ | {"PYTHONPATH": str(ROOT / "python/bie-llm")}
     subprocess.run([sys.executable, "-c", code], env=env, check=True)
+
+
+def test_vectors_of_texts(llm, model):
+    texts = ["The water boils.", "A river runs to the sea, and more."]
+    vectors = model.embed(texts)
+    assert vectors.shape == (2, model.width) and vectors.dtype == np.float32
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    for vector, text in zip(vectors, texts, strict=True):
+        assert np.array_equal(model.embed(text), vector)
+    assert not np.allclose(vectors[0], vectors[1], atol=0.1)
+    with pytest.raises(llm.ArgumentError, match="expected texts of 1 to 512 tokens, the context, got one of 0"):
+        model.embed(["a", ""])

@@ -146,18 +146,22 @@ class Model:
         )
         return Sequence(self, handle)
 
-    def read(self, feeds: list[tuple[Sequence, list[int]]], every: bool = True) -> np.ndarray:
-        """Logits [rows, vocabulary] of all tokens, or of the last of each feed."""
+    def read(self, feeds: list[tuple[Sequence, list[int]]], every: bool = True, states: bool = False) -> np.ndarray:
+        """Logits [rows, vocabulary], or states [rows, width], of all tokens, or of the last of each feed."""
         arrays = [(c.c_int32 * max(1, len(tokens)))(*tokens) for _, tokens in feeds]
         all_feeds = (Feed * max(1, len(feeds)))(
             *(Feed(s.handle, a, len(t), every) for (s, t), a in zip(feeds, arrays, strict=True))
         )
         rows = sum(len(tokens) for _, tokens in feeds) if every else len(feeds)
-        logits = np.empty((rows, self.info.vocabulary), np.float32)
+        results = np.empty((rows, self.info.width if states else self.info.vocabulary), np.float32)
         self.library.call(
-            "read", self.session_handle, all_feeds, c.c_int64(len(feeds)), logits.ctypes.data_as(c.c_void_p)
+            "read_states" if states else "read",
+            self.session_handle,
+            all_feeds,
+            c.c_int64(len(feeds)),
+            results.ctypes.data_as(c.c_void_p),
         )
-        return logits
+        return results
 
     def logits(self, tokens: list[int], parts: list[int] | None = None) -> np.ndarray:
         """Of a text alone, read in parts of these lengths."""

@@ -150,6 +150,9 @@ BIE_LLM_API bie_llm_status bie_llm_sequence_load(const bie_llm_session* session,
  * On any status but BIE_LLM_OK every sequence is as it was. */
 BIE_LLM_API bie_llm_status bie_llm_read(bie_llm_session* session, const bie_llm_feed* feeds, int64_t count,
                                         float* logits);
+/** The same with states in place of logits, rows of bie_llm_info's `width` floats: what the head makes logits of. */
+BIE_LLM_API bie_llm_status bie_llm_read_states(bie_llm_session* session, const bie_llm_feed* feeds, int64_t count,
+                                               float* states);
 /** The token that follows a sequence whose logits these are. sampler may be null. */
 BIE_LLM_API bie_llm_status bie_llm_choose(const bie_llm_sequence* sequence, const float* logits,
                                           const bie_llm_sampler* sampler, int32_t* token);

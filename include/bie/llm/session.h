@@ -32,10 +32,13 @@ class Session {
   /// An empty text for this session.
   Sequence sequence() const { return {model_->config(), cache_}; }
 
-  /// Logits [rows, vocabulary] of the feeds in their order.
+  /// What is read of the rows: logits, or what the head makes them of, the norm of the last layer's rows.
+  enum class Result : std::uint8_t { logits, states };
+
+  /// Logits [rows, vocabulary], or states [rows, width], of the feeds in their order.
   /// @throws formats::Error for a token that the vocabulary lacks, a text longer than the context, a sequence that is
   /// fed twice or belongs to another model: no sequence has changed then.
-  std::vector<float> read(const std::vector<Feed>& feeds);
+  std::vector<float> read(const std::vector<Feed>& feeds, Result result = Result::logits);
 
   const Model& model() const { return *model_; }
   const std::shared_ptr<const Model>& shared_model() const { return model_; }
@@ -46,10 +49,10 @@ class Session {
   struct Row {
     Sequence* sequence;
     std::int64_t position;
-    bool wants_logits;
+    bool is_read;  ///< whether its result is
   };
   void check(const std::vector<Feed>& feeds) const;
-  void pass(const std::vector<Row>& rows, std::vector<float>* logits);
+  void pass(const std::vector<Row>& rows, Result result, std::vector<float>* results);
   void attend(const std::vector<Row>& rows, std::int64_t layer);
   void rotations(const std::vector<Row>& rows);
   void multiply(const weights::Linear& linear, const std::vector<float>& x, std::vector<float>& y);

@@ -113,6 +113,7 @@ _SIGNATURES = {
     "sequence_save": (_STATUS, (HANDLE, ctypes.c_char_p)),
     "sequence_load": (_STATUS, (HANDLE, ctypes.c_char_p, _TOKENS, ctypes.c_int64, _HANDLES)),
     "read": (_STATUS, (HANDLE, ctypes.POINTER(Feed), ctypes.c_int64, ctypes.c_void_p)),
+    "read_states": (_STATUS, (HANDLE, ctypes.POINTER(Feed), ctypes.c_int64, ctypes.c_void_p)),
     "chat_template_create": (_STATUS, (ctypes.c_char_p, ctypes.c_int64, _HANDLES)),
     "chat_template_free": (None, (HANDLE,)),
     "chat_tokens": (_STATUS, (HANDLE, HANDLE, ctypes.POINTER(Chat), _TOKENS, ctypes.c_int64, _COUNT)),

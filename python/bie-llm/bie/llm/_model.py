@@ -95,6 +95,7 @@ class Model:
         call("model_info", self._handle, ctypes.byref(info))
         self.architecture: str = info.architecture.decode()
         self.vocabulary: int = info.vocabulary
+        self.width: int = info.width
         self.parameters: int = info.parameters
         if context is not None and not 1 <= context <= info.context:
             raise ArgumentError(f"context: expected 1 to {info.context}, the model's, got {context}")
@@ -148,6 +149,32 @@ class Model:
         tokens = list(tokens)
         return _array(self.sequence()._read(tokens, every=True), len(tokens), self.vocabulary)
 
+    def embed(self, texts) -> np.ndarray:
+        """Vectors of texts: the mean over a text's tokens of what the last layer says of them, of length 1.
+
+        Args:
+            texts: one text, or several.
+
+        Returns:
+            float32 [width] of one text, [texts, width] of several. Of models that were not trained for it, such vectors
+            are near each other where texts are alike, and no more.
+        """
+        import numpy as np
+
+        if isinstance(texts, (str, bytes)):
+            return self.embed([texts])[0]
+        vectors = np.zeros((len(texts), self.width), np.float32)
+        for vector, text in zip(vectors, texts, strict=True):
+            sequence, tokens = self.sequence(), self.tokenize(text)
+            if not 1 <= len(tokens) <= self.context:
+                raise ArgumentError(
+                    f"expected texts of 1 to {self.context} tokens, the context, got one of {len(tokens)}"
+                )
+            states = _array(sequence._read(tokens, every=True, states=True), len(tokens), self.width)
+            mean = states.mean(0, dtype=np.float64)
+            vector[:] = mean / (np.linalg.norm(mean) or 1.0)
+        return vectors
+
     def chat_tokens(self, messages, *, tools=None, template: str | None = None, variables=None) -> list[int]:
         """The prompt of a conversation, as the model's chat template writes it.
 
@@ -194,14 +221,15 @@ class Sequence:
         """Tokens that are read, and the last one of an answer, which is read with what follows."""
         return _library.library().bie_llm_sequence_length(self._handle) + len(self._unread)
 
-    def _read(self, tokens: list[int], every: bool = False) -> ctypes.Array:
-        """Logits of each token, or of the last one."""
+    def _read(self, tokens: list[int], every: bool = False, states: bool = False) -> ctypes.Array:
+        """Logits, or states, of each token or of the last one."""
         array = _library.array_of(tokens)
         feed = _library.Feed(self._handle, array, len(tokens), every)
-        logits = (ctypes.c_float * ((len(tokens) if every else 1) * self._model.vocabulary))()
+        width = self._model.width if states else self._model.vocabulary
+        results = (ctypes.c_float * ((len(tokens) if every else 1) * width))()
         with self._model._session() as session:
-            call("read", session, ctypes.byref(feed), 1, logits)
-        return logits
+            call("read_states" if states else "read", session, ctypes.byref(feed), 1, results)
+        return results
 
     def read(self, tokens) -> np.ndarray:
         """Appends tokens. Returns the logits [vocabulary] of what follows them, in float32."""
