@@ -17,7 +17,7 @@ struct TokenizerJson {
   std::vector<std::pair<std::string, std::string>> merges;  ///< strings with a space between both, or pairs
 };
 
-/// Takes time of the order of the length, where formats::parse_json walks a list again for each object in it.
+/// The long lists never become values of the JSON library, which take ten times their memory.
 /// @throws formats::Error: it is no JSON object, nests deeper than 32 levels, has a key twice, or lists of other
 /// things.
 TokenizerJson read_tokenizer_json(std::string_view text);
