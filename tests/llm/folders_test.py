@@ -9,7 +9,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 import torch
 import transformers
-from coded_folders import FORMATS, write_coded_folder
+from coded_folders import FORMATS, write_coded_folder, write_own_table
 from llm_library import EXACT, F32, INT8, Error
 from model_folders import change_config, write_folder
 from safetensors.numpy import load_file, save_file
@@ -156,6 +156,12 @@ class TestCodes:
 
 def test_codes_of_a_family_with_biases(library, tmp_path):
     model = write_coded_folder(tmp_path, "gptq of 4 bits", "qwen2")
+    expect_close(library.model(tmp_path).logits(TOKENS), wanted_logits(model))
+
+
+@pytest.mark.parametrize("bits", [1, 3, 5, 8])
+def test_a_table_of_codes_is_embedding_and_head(library, tmp_path, bits):
+    model = write_own_table(tmp_path, bits)
     expect_close(library.model(tmp_path).logits(TOKENS), wanted_logits(model))
 
 

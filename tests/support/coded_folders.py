@@ -152,3 +152,27 @@ def write_coded_folder(path, name: str, kind: str = "llama", vocabulary: int = V
         (path / file).write_text(json.dumps(config))
     model.load_state_dict(state)
     return model
+
+
+def write_own_table(path, bits: int = 5):
+    """A tied model whose embedding is a table of codes, as `bie.formats.save_weights` writes it; returns its floats."""
+    model, rng = float_model("qwen2"), np.random.default_rng(3)
+    model.config.save_pretrained(path)
+    state = model.state_dict()
+    rows, columns = state["model.embed_tokens.weight"].shape
+    codes = rng.integers(0, 2**bits, (rows, columns))
+    scales = rng.uniform(0.01, 0.03, (rows, columns // GROUP)).astype(np.float16)
+    zeros = rng.uniform(0, 0.5, scales.shape).astype(np.float16)
+    of_column = np.arange(columns) // GROUP
+    values = codes * scales.astype(np.float64)[:, of_column] - zeros.astype(np.float64)[:, of_column]
+    state["model.embed_tokens.weight"] = torch.from_numpy(values.astype(np.float32))
+    state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    name = "model.embed_tokens"
+    tensors = {f"{name}.qweight": np.ascontiguousarray(packed(codes.T, bits).T)}
+    tensors |= {f"{name}.scales": scales, f"{name}.zeros": zeros}
+    tensors |= {key: value.numpy() for key, value in state.items() if key not in (f"{name}.weight", "lm_head.weight")}
+    layer = {"bits": bits, "group_size": GROUP, "embedding_dim": columns}
+    own = {"format_version": 1, "kind": "weights", "layers": {name: layer}}
+    save_file(tensors, path / "model.safetensors", metadata={"bie": json.dumps(own)})
+    model.load_state_dict(state)
+    return model
