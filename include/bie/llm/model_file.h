@@ -1,5 +1,5 @@
 // The files of a language model as the rest of bie::llm sees them: a GGUF file, or a folder of Hugging Face by GGUF's
-// names. Source: docs/spec/language-models.md#files.
+// names. Source: docs/spec/language-models.md#folders.
 #pragma once
 
 #include <cstdint>
