@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -102,8 +103,17 @@ void FileMatrix::let_go() const { formats::let_go(*bytes_); }
 
 void FileMatrix::read_row(std::int64_t row, float* values) const {
   if (!is_coded()) {
-    for (std::int64_t i = 0; i < columns(); ++i)
-      values[i] = kernels::load_float(bytes_->data, float_dtype(), row * columns() + i);
+    // Byte by byte, as bytes that a caller hands over may lie anywhere.
+    const std::int64_t first = row * columns();
+    if (float_dtype() == kernels::Dtype::f32) {
+      std::memcpy(values, bytes_->data + 4 * first, static_cast<std::size_t>(4 * columns()));
+      return;
+    }
+    for (std::int64_t i = 0; i < columns(); ++i) {
+      std::uint16_t half;
+      std::memcpy(&half, bytes_->data + 2 * (first + i), 2);
+      values[i] = float_dtype() == kernels::Dtype::f16 ? kernels::float_from_f16(half) : kernels::float_from_bf16(half);
+    }
     return;
   }
   std::vector<std::uint8_t> codes(static_cast<std::size_t>(columns()));
