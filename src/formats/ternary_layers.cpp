@@ -35,8 +35,7 @@ std::string text_of(const Json& json, const char* key, const char* otherwise) {
 
 class Reader {
  public:
-  explicit Reader(const WeightsFolder& folder) : folder_(folder) {
-    const Json config = quantization_of(folder);
+  Reader(const WeightsFolder& folder, const Json& config) : folder_(folder) {
     const std::string linear_class = text_of(config, "linear_class", "bitlinear");
     const std::string mode = text_of(config, "quantization_mode", "offline");
     if (linear_class != "bitlinear" && linear_class != "autobitlinear")
@@ -126,13 +125,10 @@ class Reader {
 
 }  // namespace
 
-bool is_ternary(const WeightsFolder& folder) {
+std::optional<TernaryModel> ternary_layers(const WeightsFolder& folder, bool (*is_linear)(const std::string& name)) {
   const Json config = quantization_of(folder);
-  return config.is_object() && text_of(config, "quant_method", "") == "bitnet";
-}
-
-TernaryModel ternary_layers(const WeightsFolder& folder, bool (*is_linear)(const std::string& name)) {
-  return Reader(folder).read(is_linear);
+  if (!config.is_object() || text_of(config, "quant_method", "") != "bitnet") return std::nullopt;
+  return Reader(folder, config).read(is_linear);
 }
 
 }  // namespace bie::formats

@@ -172,7 +172,8 @@ class Writer {
     const auto columns = std::make_shared<const weights::CodedColumns>(said, layer);
     expect_rows(said, order, columns->weight().n);
     std::optional<CodedRows> rows = weights::coded_rows(*columns);
-    std::string why = "the rows of its codes stand in an order, in widths or in groups that GGUF has no type for";
+    std::string why =
+        said + ": GGUF has no type for codes whose rows stand in an order, in widths or in groups of their own";
     if (rows) reorder(order, &*rows);
     if (!rows || !put_codes(weight, said, std::move(*rows), &why)) {
       const GgufType& type = type_to_open(why, columns->weight().k);
@@ -211,7 +212,8 @@ class Writer {
   }
 
   void add_table(const std::string& weight, const std::string& said, const formats::CodedLayer& layer) {
-    add_opened(weight, said, "GGUF has no type for an embedding of such codes", weights::coded_table(said, layer), {});
+    add_opened(weight, said, said + ": GGUF has no type for an embedding of such codes",
+               weights::coded_table(said, layer), {});
   }
 
   void add_opened(const std::string& weight, const std::string& said, const std::string& why,
@@ -251,11 +253,15 @@ class Writer {
 
   /// Most codes that a type does not hold are told by one row.
   static CodedRows first_row(const CodedRows& all) {
-    CodedRows row = all;
+    CodedRows row;
     row.rows = 1;
-    row.words.resize(static_cast<std::size_t>(all.row_words()));
-    row.scales.resize(static_cast<std::size_t>(all.groups()));
-    if (!all.zeros.empty()) row.zeros.resize(static_cast<std::size_t>(all.groups()));
+    row.columns = all.columns;
+    row.bits = all.bits;
+    row.group = all.group;
+    row.zero = all.zero;
+    row.words.assign(all.words.begin(), all.words.begin() + all.row_words());
+    row.scales.assign(all.scales.begin(), all.scales.begin() + all.groups());
+    if (!all.zeros.empty()) row.zeros.assign(all.zeros.begin(), all.zeros.begin() + all.groups());
     return row;
   }
 

@@ -1,6 +1,7 @@
 #include "bie/llm/model_file.h"
 
 #include <filesystem>
+#include <utility>
 
 #include "bie/formats/error.h"
 #include "llm/folder/family.h"
@@ -24,7 +25,14 @@ ModelFile open_model(const std::string& path) {
 }
 
 text::Tokenizer tokenizer_of(const ModelFile& file, std::int64_t rows) {
-  if (file.is_folder()) return text::Tokenizer(folder::padded_vocabulary(file.path(), rows));
+  if (file.is_folder()) {
+    text::Vocabulary vocabulary = folder::padded_vocabulary(file.path(), rows);
+    try {
+      return text::Tokenizer(std::move(vocabulary));
+    } catch (const formats::Error& error) {
+      file.fail(error.what());
+    }
+  }
   text::Tokenizer tokenizer = text::gguf_tokenizer(file.gguf);
   if (tokenizer.size() != rows)
     file.fail(formats::joined("expected as many tokens as rows of the embedding, ", rows, ", got ", tokenizer.size()));

@@ -165,7 +165,7 @@ void Session::pass(const std::vector<Row>& rows, Result result, std::vector<floa
   const auto gate = c.activation == Activation::gelu    ? kernel.gelu_gate
                     : c.activation == Activation::relu2 ? kernel.relu2_gate
                                                         : kernel.silu_gate;
-  // What the last product of a part reads, normalised where the architecture has it so.
+  // The last product of a part reads normalised rows where the architecture has it so.
   const auto normalise = [&](const Vector& norm, std::int64_t size, std::vector<float>& of) {
     if (norm != nullptr) kernel.rms_norm({count_, 1, size, size}, of.data(), norm.get(), c.eps, of.data(), parallel_);
   };

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 from coded_folders import write_coded_folder
+from llm_package import imported
 from model_folders import write_tokenizer_files
 
 ROOT = Path(__file__).parents[2]
@@ -26,14 +27,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def common(build):
-    os.environ["BIE_LLM_LIBRARY"] = str(build / "src/llm/libbie_llm.so")
-    path = sys.path.copy()
-    sys.path[:] = [str(ROOT / "python/bie-llm"), *(folder for folder in path if folder != str(ROOT / "python"))]
-    try:
-        import bie.green_bit_llm.common as module
-    finally:
-        sys.path[:] = path
-    return module
+    return imported(build, "bie.green_bit_llm.common")
 
 
 @pytest.fixture(scope="module")

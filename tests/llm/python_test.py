@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from llm_package import imported
 from small_models import write_model
 
 ROOT = Path(__file__).parents[2]
@@ -18,14 +19,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="session")
 def llm(build):
     """The package over the library of this build."""
-    os.environ["BIE_LLM_LIBRARY"] = str(build / "src/llm/libbie_llm.so")
-    path = sys.path.copy()
-    sys.path[:] = [str(ROOT / "python/bie-llm"), *(folder for folder in path if folder != str(ROOT / "python"))]
-    try:
-        import bie.llm
-    finally:
-        sys.path[:] = path
-    return bie.llm
+    return imported(build, "bie.llm")
 
 
 @pytest.fixture(scope="session")

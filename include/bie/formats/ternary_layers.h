@@ -26,9 +26,6 @@ struct TernaryModel {
   std::map<std::string, Array> rest;           ///< all other tensors
 };
 
-/// Whether the configuration of a folder says `"quant_method": "bitnet"`.
-bool is_ternary(const WeightsFolder& folder);
-
 /// Layers whose `weight` is packed; and, where the configuration says that weights are quantised as they are used
 /// (`"quantization_mode": "online"`) and `is_linear` that a matrix is one of these, the floats of such as they are
 /// used:
@@ -36,8 +33,9 @@ bool is_ternary(const WeightsFolder& folder);
 /// the mean taken in double in the order of the file and rounded to float32, 1 / scale and the product rounded once.
 /// `weight_scale` divides where `linear_class` is "bitlinear", scale = 1 / weight_scale in float32, and multiplies
 /// where it is "autobitlinear".
+/// @return nothing unless the configuration says `"quant_method": "bitnet"`.
 /// @throws Error, one sentence naming the file and the tensor: a linear class or a mode that is not read, a scale that
 /// is missing or no positive number, a code of 3.
-TernaryModel ternary_layers(const WeightsFolder& folder, bool (*is_linear)(const std::string& name));
+std::optional<TernaryModel> ternary_layers(const WeightsFolder& folder, bool (*is_linear)(const std::string& name));
 
 }  // namespace bie::formats

@@ -11,7 +11,7 @@ namespace bie::llm {
 
 struct Architecture;
 
-/// Of the gated unit.
+/// A gated unit multiplies by this function of its gate.
 enum class Activation : std::uint8_t { silu, gelu, relu2 };
 
 /// How pairs of a position's queries and keys turn.

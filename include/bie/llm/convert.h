@@ -19,7 +19,7 @@ struct ConvertOptions {
   std::function<void(std::size_t done, std::size_t all)> progress;
 };
 
-/// What was written.
+/// Counts of what was written.
 struct Converted {
   std::int64_t tensors = 0, bytes = 0;
   std::map<std::string, std::int64_t> tensors_of_type;

@@ -32,7 +32,7 @@ class Session {
   /// An empty text for this session.
   Sequence sequence() const { return {model_->config(), cache_}; }
 
-  /// What is read of the rows: logits, or what the head makes them of, the norm of the last layer's rows.
+  /// A row's result is its logits, or the state that the head makes them of: the norm of the last layer's row.
   enum class Result : std::uint8_t { logits, states };
 
   /// Logits [rows, vocabulary], or states [rows, width], of the feeds in their order.

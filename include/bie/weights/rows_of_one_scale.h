@@ -15,7 +15,7 @@ class RowsOfOneScale {
  public:
   /// Whether codes are ternary, s * (q - 1), and rows no longer than a group of 8-bit activations may be.
   static bool takes(const FileMatrix& matrix);
-  /// Of a matrix that it takes.
+  /// @param matrix  one that `takes` accepts.
   explicit RowsOfOneScale(const FileMatrix& matrix);
 
   /// Refers to this object.

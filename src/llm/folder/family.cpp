@@ -9,13 +9,21 @@ namespace bie::llm::folder {
 namespace {
 
 constexpr Family all[] = {
-    {"llama", "llama", "silu", false, false},
-    {"mistral", "llama", "silu", false, false},
-    {"qwen2", "qwen2", "silu", false, false},
-    {"qwen3", "qwen3", "silu", false, false},
-    {"gemma2", "gemma2", "gelu_pytorch_tanh", true, true},
-    {"gemma3_text", "gemma3", "gelu_pytorch_tanh", true, true},
-    {"bitnet", "bitnet-b1.58", "relu2", false, false},
+    {.model_type = "llama", .architecture = "llama", .activation = "silu"},
+    {.model_type = "mistral", .architecture = "llama", .activation = "silu", .has_windows = true},
+    {.model_type = "qwen2", .architecture = "qwen2", .activation = "silu"},
+    {.model_type = "qwen3", .architecture = "qwen3", .activation = "silu"},
+    {.model_type = "gemma2",
+     .architecture = "gemma2",
+     .activation = "gelu_pytorch_tanh",
+     .has_end_norms = true,
+     .is_tied = true},
+    {.model_type = "gemma3_text",
+     .architecture = "gemma3",
+     .activation = "gelu_pytorch_tanh",
+     .has_end_norms = true,
+     .is_tied = true},
+    {.model_type = "bitnet", .architecture = "bitnet-b1.58", .activation = "relu2", .other_activation = "silu"},
 };
 
 struct Name {

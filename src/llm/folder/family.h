@@ -9,11 +9,13 @@
 namespace bie::llm::folder {
 
 struct Family {
-  std::string_view model_type;    ///< of config.json
-  std::string_view architecture;  ///< GGUF's
-  std::string_view activation;    ///< of the gated unit
-  bool has_end_norms;             ///< norms behind attention and gated unit; all norms multiply by 1 + w
-  bool is_tied;                   ///< the head is the embedding where the configuration says nothing
+  std::string_view model_type;             ///< of config.json
+  std::string_view architecture;           ///< GGUF's
+  std::string_view activation;             ///< of the gated unit
+  std::string_view other_activation = {};  ///< one that is read as well
+  bool has_end_norms = false;              ///< norms behind attention and gated unit; all norms multiply by 1 + w
+  bool is_tied = false;                    ///< the head is the embedding where the configuration says nothing
+  bool has_windows = false;                ///< `sliding_window` alone says that all layers see one
 };
 
 /// Null for a model type that is not read.

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -148,14 +149,13 @@ ModelFile open_folder(const std::string& path) {
   const Settings settings = read_settings((fs::path(path) / "config.json").string(), config->second);
   model.family = settings.family;
   model.gguf.metadata = settings.metadata;
-  if (formats::is_ternary(folder)) {
-    formats::TernaryModel found = formats::ternary_layers(folder, is_projection);
-    for (auto& [name, layer] : found.layers) model.ternary.emplace(stem_of(model, name), std::move(layer));
-    put_tensors(found.rest, settings, &model);
+  if (std::optional<formats::TernaryModel> found = formats::ternary_layers(folder, is_projection)) {
+    for (auto& [name, layer] : found->layers) model.ternary.emplace(stem_of(model, name), std::move(layer));
+    put_tensors(found->rest, settings, &model);
   } else {
-    formats::CodedModel found = formats::coded_layers(folder);
-    for (auto& [name, layer] : found.layers) model.codes.emplace(stem_of(model, name), std::move(layer));
-    put_tensors(found.rest, settings, &model);
+    formats::CodedModel coded = formats::coded_layers(folder);
+    for (auto& [name, layer] : coded.layers) model.codes.emplace(stem_of(model, name), std::move(layer));
+    put_tensors(coded.rest, settings, &model);
   }
   if (settings.is_tied) model.codes.erase("output");
   if (!settings.divisors.empty()) model.gguf.tensors.push_back(owned_floats("rope_freqs.weight", settings.divisors));

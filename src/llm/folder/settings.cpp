@@ -9,6 +9,7 @@
 #include "bie/formats/error.h"
 #include "bie/kernels/exact_math.h"
 #include "formats/json_text.h"
+#include "llm/architectures.h"
 
 namespace bie::llm::folder {
 namespace {
@@ -127,13 +128,13 @@ class Reader {
   void activation() {
     const char* const key = of_.has("hidden_activation") ? "hidden_activation" : "hidden_act";
     const std::string usual(family_.activation), name = of_.text(key, usual.c_str());
-    if (family_.model_type == "bitnet" && name == "silu")
+    if (!name.empty() && name == family_.other_activation)
       put_text("hidden_activation", name);
     else
       of_.expect(key, name, usual);
   }
 
-  /// Kinds of the layers: which see a window.
+  /// Reads which layers see a window.
   void windows() {
     if (of_.flag("use_bidirectional_attention", false))
       of_.fail(joined(of_.quoted("use_bidirectional_attention"), ": expected false, got true"));
@@ -142,16 +143,14 @@ class Reader {
       layer_types();
       return;
     }
-    const bool uses =
-        family_.model_type == "mistral" ? of_.has("sliding_window") : of_.flag("use_sliding_window", false);
-    if (uses && family_.model_type != "mistral")
+    if (of_.flag("use_sliding_window", false))
       of_.fail(joined(of_.quoted("use_sliding_window"), ": expected false, got true"));
-    if (uses) put("attention.sliding_window", of_.whole("sliding_window"));
+    if (family_.has_windows && of_.has("sliding_window")) put("attention.sliding_window", of_.whole("sliding_window"));
   }
 
-  /// Of `pattern` layers the last one sees all positions. Configurations state the period or list all layers.
+  /// Configurations state the period of the layers that see all positions, or list the kinds of all layers.
   void layer_types() {
-    const std::int64_t pattern = family_.architecture == "gemma2" ? 2 : 6;
+    const std::int64_t pattern = architecture(family_.architecture)->pattern;
     if (of_.whole("sliding_window_pattern", pattern) != pattern)
       of_.fail(joined(of_.quoted("sliding_window_pattern"), ": expected ", pattern, ", got ",
                       of_.whole("sliding_window_pattern")));
