@@ -245,36 +245,112 @@ struct RowsAsPacked {
   RowsAsPacked& operator=(const RowsAsPacked&) = delete;
 };
 
-void store_number(float value, Dtype dtype, char* to, std::int64_t index) {
+constexpr int lanes = 16;  // outputs whose codes a line's words hold side by side
+
+/// Numbers of `lanes` outputs.
+void store_numbers(const float* values, Dtype dtype, char* to) {
+  auto* const halves = reinterpret_cast<std::uint16_t*>(to);
   if (dtype == Dtype::f32)
-    reinterpret_cast<float*>(to)[index] = value;
+    std::memcpy(to, values, lanes * sizeof(float));
+  else if (dtype == Dtype::bf16)
+    for (int l = 0; l < lanes; ++l) halves[l] = bf16_from_float(values[l]);
   else
-    reinterpret_cast<std::uint16_t*>(to)[index] = dtype == Dtype::bf16 ? bf16_from_float(value) : f16_from_float(value);
+    for (int l = 0; l < lanes; ++l) halves[l] = f16_from_float(values[l]);
 }
 
-/// Words of a set of lines: each takes four codes of every field, which are bytes.
-void put_quads(const std::uint8_t* codes, std::int32_t rows, int width, std::uint32_t* lane) {
-  const std::int32_t at_once = 32 / width;
-  std::int32_t i = 0;
-  for (; i + at_once <= rows; i += at_once, lane += 64) {
-    std::uint32_t word = 0, four;
-    for (int bit = 0; bit < 8; bit += width, codes += 4) {
-      std::memcpy(&four, codes, 4);
+/// The word of a line that holds these codes of an output 16 v + l, less the shift that v gives where four outputs
+/// share a word (pairs).
+template <LineOrder order, int width>
+std::uint32_t word_of(const std::uint8_t* codes) {
+  std::uint32_t word = 0;
+  if constexpr (order == LineOrder::pairs) {
+    for (int r = 0; r < 8 / width; ++r) word |= static_cast<std::uint32_t>(codes[r]) << (2 * width * r);
+  } else {
+    for (int bit = 0; bit < 8; bit += width) {
+      std::uint32_t four;
+      std::memcpy(&four, codes + 4 * (bit / width), 4);
       word |= four << bit;
     }
-    *lane = word;
   }
-  for (std::int32_t r = 0; i < rows; ++i, ++r)
-    *lane |= static_cast<std::uint32_t>(*codes++) << (8 * (r % 4) + width * (r / 4));
+  return word;
 }
 
-/// Halves of words, which outputs 16 v and 16 v + 32 share; `line` is the word of lane l.
-void put_pairs(const std::uint8_t* codes, std::int32_t rows, int width, int v, std::uint32_t* line) {
-  for (std::int32_t i = 0; i < rows; ++i) {
-    const auto [word, shift] = code_place(LineOrder::pairs, width, i, v);
-    line[word] |= static_cast<std::uint32_t>(codes[i]) << shift;
+/// Writes the codes of a group's rows of outputs 16 v ... 16 v + 15 into its lines, those of v = 0 first: in pairs the
+/// others are added to their words. Codes of output 16 v + l begin at codes + l * pitch.
+template <LineOrder order, int width>
+void put_lines(const std::uint8_t* codes, std::int64_t pitch, std::int32_t rows, int v, std::uint32_t* line) {
+  constexpr bool shares = order == LineOrder::pairs;
+  constexpr int at_once = shares ? 8 / width : 32 / width;
+  const int shift = shares ? width * (v % 2) + 16 * (v / 2) : 0;
+  const std::uint32_t kept = shares && v > 0 ? ~0u : 0;
+  if (!shares) line += lanes * v;
+  std::int32_t i = 0;
+  for (; i + at_once <= rows; i += at_once, line += shares ? lanes : 4 * lanes)
+    for (int l = 0; l < lanes; ++l) line[l] = (line[l] & kept) | word_of<order, width>(codes + l * pitch + i) << shift;
+  if (i == rows) return;
+  for (int l = 0; l < lanes; ++l) {
+    std::uint8_t last[at_once] = {};
+    std::copy_n(codes + l * pitch + i, rows - i, last);
+    line[l] = (line[l] & kept) | word_of<order, width>(last) << shift;
   }
 }
+
+using PutLines = void (*)(const std::uint8_t* codes, std::int64_t pitch, std::int32_t rows, int v, std::uint32_t* line);
+
+template <LineOrder order>
+PutLines put_lines_of(int width) {
+  switch (width) {
+    case 1: return put_lines<order, 1>;
+    case 2: return put_lines<order, 2>;
+    case 4: return put_lines<order, 4>;
+    default: return put_lines<order, 8>;
+  }
+}
+
+/// Rows of a file, opened for `lanes` outputs at a time.
+class OpenedRows {
+ public:
+  explicit OpenedRows(const WeightRows& w, int middle)
+      : w_(w),
+        middle_(middle),
+        groups_(w.groups()),
+        // Rows that begin a power of two apart would fall into the same few lines of the cache.
+        pitch_(w.k + 64),
+        codes_(static_cast<std::size_t>(lanes * pitch_)),
+        scales_(static_cast<std::size_t>(lanes * groups_)),
+        zeros_(scales_.size()) {}
+
+  /// Opens up to `lanes` outputs; what stands for the others is 0.
+  void open(std::int64_t first, std::int64_t count) {
+    for (std::int64_t l = 0; l < count; ++l) {
+      std::uint8_t* const codes = codes_.data() + l * pitch_;
+      w_.open(w_.file, first + l, codes, scales_.data() + l * groups_, zeros_.data() + l * groups_);
+      if (middle_ != 0)
+        for (std::int64_t i = 0; i < w_.k; ++i) codes[i] = static_cast<std::uint8_t>(codes[i] + middle_);
+    }
+    std::fill(codes_.begin() + count * pitch_, codes_.end(), std::uint8_t{0});
+    std::fill(scales_.begin() + count * groups_, scales_.end(), 0.0f);
+    std::fill(zeros_.begin() + count * groups_, zeros_.end(), 0.0f);
+  }
+
+  const std::uint8_t* codes() const { return codes_.data(); }
+  std::int64_t pitch() const { return pitch_; }
+
+  /// Of group g, side by side.
+  void scales(std::int64_t g, float* to) const { gather(scales_, g, to); }
+  void zeros(std::int64_t g, float* to) const { gather(zeros_, g, to); }
+
+ private:
+  void gather(const std::vector<float>& from, std::int64_t g, float* to) const {
+    for (int l = 0; l < lanes; ++l) to[l] = from[static_cast<std::size_t>(l * groups_ + g)];
+  }
+
+  const WeightRows& w_;
+  int middle_;
+  std::int64_t groups_, pitch_;
+  std::vector<std::uint8_t> codes_;
+  std::vector<float> scales_, zeros_;
+};
 
 }  // namespace
 
@@ -292,39 +368,41 @@ void pack_weight_panels(const WeightRows& w, LineOrder order, void* packed, cons
     plan.head.zero = static_cast<std::uint8_t>(w.zero + (1 << (place_of(w.bits) - 1)) - (1 << (w.bits - 1)));
   }
   write_head(plan, plan.bytes(), base);
-  const auto middle = static_cast<std::uint8_t>((1 << (place_of(w.bits) - 1)) - (1 << (w.bits - 1)));
-  const std::int64_t numbers = row_bytes(head.scale, panel_columns);
+  const int middle = (1 << (place_of(w.bits) - 1)) - (1 << (w.bits - 1));
+  const std::int64_t numbers = row_bytes(head.scale, panel_columns), number = row_bytes(head.scale, 1);
+  const PutLines put = order == LineOrder::pairs ? put_lines_of<LineOrder::pairs>(place_of(w.bits))
+                                                 : put_lines_of<LineOrder::quads>(place_of(w.bits));
   parallel_for(parallel, head.panels, 1, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<std::uint8_t> codes(static_cast<std::size_t>(w.k));
-    std::vector<float> scales(static_cast<std::size_t>(w.groups())), zeros(scales.size());
+    OpenedRows rows(w, middle);
     for (std::int64_t p = begin; p < end; ++p) {
       char* const panel = base + head.panels_at + p * head.panel_bytes;
-      std::memset(panel, 0, static_cast<std::size_t>(head.panel_bytes));
-      const std::int64_t first = p * panel_columns, columns = std::min<std::int64_t>(panel_columns, w.n - first);
-      for (std::int64_t j = 0; j < columns; ++j) {
-        w.open(w.file, first + j, codes.data(), scales.data(), zeros.data());
-        if (head.offset == Offset::value && w.offset == Offset::none)
-          for (std::size_t g = 0; g < scales.size(); ++g) {
-            zeros[g] = scales[g] * static_cast<float>(w.zero);
-            scales[g] = scales[g] * static_cast<float>(w.step);
-          }
-        if (middle != 0)
-          for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(code + middle);
-        const int v = static_cast<int>(j / 16), lane = static_cast<int>(j % 16);
-        const std::uint8_t* of_group = codes.data();
+      const std::int64_t columns = std::min<std::int64_t>(panel_columns, w.n - p * panel_columns);
+      if (columns < panel_columns) std::memset(panel, 0, static_cast<std::size_t>(head.panel_bytes));
+      for (int v = 0; lanes * v < columns; ++v) {
+        const std::int64_t count = std::min<std::int64_t>(lanes, columns - lanes * v);
+        rows.open(p * panel_columns + lanes * v, count);
+        const std::uint8_t* codes = rows.codes();
         char* at = panel;
-        for (std::size_t g = 0; g < plan.groups.size(); ++g) {
-          const WeightGroup& group = plan.groups[g];
-          store_number(scales[g], head.scale, at, j);
-          if (head.offset == Offset::value) store_number(zeros[g], head.scale, at + numbers, j);
-          if (head.offset == Offset::zero) at[numbers + j] = static_cast<char>(w.zero - 1);
+        for (std::int64_t g = 0; g < w.groups(); ++g) {
+          const WeightGroup& group = plan.groups[static_cast<std::size_t>(g)];
+          float scales[lanes], zeros[lanes];
+          rows.scales(g, scales);
+          if (head.offset == Offset::value) {
+            if (w.offset == Offset::value)
+              rows.zeros(g, zeros);
+            else
+              for (int l = 0; l < lanes; ++l) {
+                zeros[l] = scales[l] * static_cast<float>(w.zero);
+                scales[l] = scales[l] * static_cast<float>(w.step);
+              }
+            store_numbers(zeros, head.scale, at + numbers + lanes * v * number);
+          }
+          store_numbers(scales, head.scale, at + lanes * v * number);
+          if (head.offset == Offset::zero)
+            std::memset(at + numbers + lanes * v, w.zero - 1, static_cast<std::size_t>(count));
           at += numbers + zero_bytes(head.offset, head.scale);
-          auto* const lines = reinterpret_cast<std::uint32_t*>(at);
-          if (order == LineOrder::quads)
-            put_quads(of_group, group.rows, group.width, lines + 16 * v + lane);
-          else
-            put_pairs(of_group, group.rows, group.width, v, lines + lane);
-          of_group += group.rows;
+          put(codes, rows.pitch(), group.rows, v, reinterpret_cast<std::uint32_t*>(at));
+          codes += group.rows;
           at += 64 * group.lines;
         }
       }
