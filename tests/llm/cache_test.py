@@ -214,8 +214,15 @@ def test_wrong_uses_of_the_cache_file(bie, models, tmp_path):
 
 
 def test_a_cache_that_no_memory_holds_is_refused(bie, tmp_path):
-    path = write_changed(tmp_path / "a.gguf", overrides={"{arch}.context_length": (gguf.GGUFValueType.UINT32, 1 << 27)})
+    overrides = {
+        "{arch}.context_length": (gguf.GGUFValueType.UINT32, 1 << 27),
+        "tokenizer.chat_template": (gguf.GGUFValueType.STRING, "{{ messages[0].content }}"),
+    }
+    path = write_changed(tmp_path / "a.gguf", overrides=overrides)
     status, words = complaint(bie, "generate", path, "--prompt", "a", "--exact", "--context", 1 << 27)
     assert status != 0
     assert "GB of memory for the keys and values of 1 prompts and their answers" in words
+    status, words = complaint(bie, "chat", path, "--exact", "--context", 1 << 27)
+    assert status != 0
+    assert "GB of memory for the keys and values of a conversation as long as --context, got" in words
     assert said(bie, "generate", path, "--prompt", "a", "--tokens", 3)["finish"] == "length"

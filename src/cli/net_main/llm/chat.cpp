@@ -78,7 +78,10 @@ class Chat {
         options_(generate_options(a.language)),
         screen_(global.json, a.chat.no_think),
         read_(language_.session.sequence()),
-        messages_(first_messages(a.chat)) {}
+        messages_(first_messages(a.chat)) {
+    if (options_.context > 0)
+      check_cache_memory(llm::cache_bytes(language_.session, context()), "a conversation as long as --context");
+  }
 
   /// Whether the conversation goes on.
   bool take_line(const std::string& line) {

@@ -13,7 +13,6 @@
 #include "cli/support/command_files.h"
 #include "cli/support/interrupt.h"
 #include "cli/support/log.h"
-#include "cli/support/memory.h"
 #include "cli/support/result.h"
 #include "cli/support/text.h"
 
@@ -73,12 +72,8 @@ void check_memory(const llm::Session& session, const std::vector<std::vector<std
     bytes += llm::cache_bytes(session, std::min(read + answer, context));
   }
   if (o.context > 0) log::info(format("keys and values take %.1f MB at most", static_cast<double>(bytes) / 1e6));
-  const std::optional<std::int64_t> available = available_memory();
-  if (available && bytes > *available)
-    throw std::runtime_error(
-        format("expected %.2f GB of memory for the keys and values of %zu prompts and their "
-               "answers, got %.2f GB; --context and --tokens bound them",
-               static_cast<double>(bytes) / 1e9, prompts.size(), static_cast<double>(*available) / 1e9));
+  check_cache_memory(bytes,
+                     format("%zu prompts and their answers, which --context and --tokens bound", prompts.size()));
 }
 
 /// The texts of --prompt, --prompt-file or --batch.

@@ -5,12 +5,15 @@
 #include <cstdio>
 #include <iostream>
 #include <iterator>
+#include <optional>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
 
 #include "bie/formats/error.h"
 #include "bie/formats/mapped_file.h"
+#include "cli/support/memory.h"
+#include "cli/support/text.h"
 
 namespace bie::cli {
 namespace {
@@ -58,6 +61,14 @@ LoadedLanguage load_language(const LanguageOptions& o, const Global& global) {
   llm::Session session = with_threads(threads, [&] { return llm::Session(model, threads, kind_of_cache(o)); });
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return {model, std::move(tokenizer), std::move(session), seconds};
+}
+
+void check_cache_memory(std::int64_t bytes, const std::string& what) {
+  const std::optional<std::int64_t> available = available_memory();
+  if (available && bytes > *available)
+    throw std::runtime_error(format("expected %.2f GB of memory for the keys and values of %s, got %.2f GB",
+                                    static_cast<double>(bytes) / 1e9, what.c_str(),
+                                    static_cast<double>(*available) / 1e9));
 }
 
 llm::GenerateOptions generate_options(const LanguageOptions& o) {

@@ -24,6 +24,10 @@ struct LoadedLanguage {
 /// @throws formats::Error, std::runtime_error for threads that the system does not have.
 LoadedLanguage load_language(const LanguageOptions& options, const Global& global);
 
+/// @param what  whose keys and values take so many bytes, and which options bound them.
+/// @throws std::runtime_error where the memory that is left does not hold them.
+void check_cache_memory(std::int64_t bytes, const std::string& what);
+
 llm::GenerateOptions generate_options(const LanguageOptions& options);
 
 /// The whole of a file, or of standard input for "-".
