@@ -136,6 +136,11 @@ def test_chat_cli(run, tmp_path):
     assert "expected a command, got '!!what'" in process.stderr
 
 
+def test_classes_of_langchain(build):
+    with pytest.raises(ImportError, match=r"has no classes of LangChain: let _call of a .*LLM return bie\.llm\.load"):
+        imported(build, "bie.green_bit_llm.langchain")
+
+
 def test_a_folder_that_is_none(common, run):
     process = run("sim_gen", "--model", "nowhere", "--prompt", "a")
     assert process.returncode == 1 and "expected a folder on this machine, got 'nowhere'" in process.stderr
