@@ -1,9 +1,7 @@
 # The libraries of layers, files, reports and the command; what is missing is named in one sentence.
 set(bie_missing "")
-set(bie_libraries ZLIB=zlib1g-dev PNG=libpng-dev Libcsv=libcsv-dev TurboJPEG=libturbojpeg0-dev Libwebp=libwebp-dev Libexif=libexif-dev Stb=libstb-dev nlohmann_json=nlohmann-json3-dev)
-if(NOT BIE_FUZZ)
-  list(APPEND bie_libraries CLI11=libcli11-dev spdlog=libspdlog-dev)
-endif()
+set(bie_libraries ZLIB=zlib1g-dev PNG=libpng-dev Libcsv=libcsv-dev TurboJPEG=libturbojpeg0-dev Libwebp=libwebp-dev Libexif=libexif-dev Stb=libstb-dev
+  nlohmann_json=nlohmann-json3-dev CLI11=libcli11-dev spdlog=libspdlog-dev)
 if(NOT SKBUILD)  # a wheel holds the half of the command that has torch
   # Its small library alone, and in the program: what runs nets depends on no other package.
   set(Protobuf_USE_STATIC_LIBS ON)

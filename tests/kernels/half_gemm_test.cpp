@@ -88,8 +88,8 @@ TEST(HalfGemm, EverySizeHasTheBitsOfFloats) {
       const Case c(m, n, k, dtype, rng);
       for (const bool biased : {false, true}) {
         const std::vector<float> wanted = c.wanted(biased);
-        for_every_pool([&](const Parallel& parallel) {
-          for_every_kernel(table(), [&](const HalfGemmKernel& kernel) {
+        for_every_pool([&, kernels = table()](const Parallel& parallel) {
+          for_every_kernel(kernels, [&](const HalfGemmKernel& kernel) {
             expect_same(c.found(kernel, biased, parallel), wanted, kernel.name);
           });
         });

@@ -14,9 +14,11 @@ namespace {
 
 struct Tiles {
   bool configured = false;
-  unsigned char bytes[8][16][64];
+  unsigned char bytes[8][16][64] = {};
 };
-thread_local Tiles tiles;
+constinit thread_local Tiles tiles;
+// What computes within the tiles is no place for a sanitizer, under which it would take most of the tests' time.
+#define BIE_WITHIN_TILES __attribute__((no_sanitize("address", "undefined")))
 
 void configure_tiles() {
   tiles.configured = true;
@@ -38,16 +40,17 @@ void store_tile(void* to, std::int64_t stride) {
 }
 /// acc[r][c] += sum over j < 16 and i < 4 of a[r][4 j + i] * b[j][4 c + i].
 template <class OfA, class OfB, int Acc, int A, int B>
-void dot_bytes() {
+BIE_WITHIN_TILES void dot_bytes() {
+  auto* const bytes = tiles.bytes;
   for (int r = 0; r < 16; ++r)
     for (int c = 0; c < 16; ++c) {
       std::uint32_t acc;
-      std::memcpy(&acc, tiles.bytes[Acc][r] + 4 * c, 4);
+      __builtin_memcpy(&acc, bytes[Acc][r] + 4 * c, 4);
       for (int j = 0; j < 16; ++j)
         for (int i = 0; i < 4; ++i)
-          acc += static_cast<std::uint32_t>(static_cast<OfA>(tiles.bytes[A][r][4 * j + i]) *
-                                            static_cast<OfB>(tiles.bytes[B][j][4 * c + i]));
-      std::memcpy(tiles.bytes[Acc][r] + 4 * c, &acc, 4);
+          acc += static_cast<std::uint32_t>(static_cast<OfA>(bytes[A][r][4 * j + i]) *
+                                            static_cast<OfB>(bytes[B][j][4 * c + i]));
+      __builtin_memcpy(bytes[Acc][r] + 4 * c, &acc, 4);
     }
 }
 template <int Acc, int A, int B>
@@ -61,23 +64,24 @@ void dot_signed() {
 
 /// acc[r][c] += sum over j < 16 and i < 2 of a[r][2 j + i] * b[j][2 c + i], of bfloat16.
 template <int Acc, int A, int B>
-void dot_bf16() {
-  const auto value = [](const unsigned char* bytes) {
-    const std::uint32_t bits = static_cast<std::uint32_t>(bytes[0] | bytes[1] << 8) << 16;
+BIE_WITHIN_TILES void dot_bf16() {
+  auto* const bytes = tiles.bytes;
+  const auto value = [](const unsigned char* from) BIE_WITHIN_TILES {
+    const std::uint32_t bits = static_cast<std::uint32_t>(from[0] | from[1] << 8) << 16;
     float as_float;
-    std::memcpy(&as_float, &bits, 4);
+    __builtin_memcpy(&as_float, &bits, 4);
     return as_float;
   };
   for (int r = 0; r < 16; ++r)
     for (int c = 0; c < 16; ++c) {
       float acc;
-      std::memcpy(&acc, tiles.bytes[Acc][r] + 4 * c, 4);
+      __builtin_memcpy(&acc, bytes[Acc][r] + 4 * c, 4);
       for (int j = 0; j < 16; ++j)
-        for (int i = 0; i < 2; ++i)
-          acc += value(tiles.bytes[A][r] + 4 * j + 2 * i) * value(tiles.bytes[B][j] + 4 * c + 2 * i);
-      std::memcpy(tiles.bytes[Acc][r] + 4 * c, &acc, 4);
+        for (int i = 0; i < 2; ++i) acc += value(bytes[A][r] + 4 * j + 2 * i) * value(bytes[B][j] + 4 * c + 2 * i);
+      __builtin_memcpy(bytes[Acc][r] + 4 * c, &acc, 4);
     }
 }
+#undef BIE_WITHIN_TILES
 
 #else
 

@@ -35,8 +35,8 @@ void spread_as(const SpreadArgs& a) {
   const char* const codes = static_cast<const char*>(a.codes);
   char* const out = static_cast<char*>(a.out);
   for (int half = 0; half < 2; ++half) {
-    const auto* const from = reinterpret_cast<const __m256i*>(a.lanes) + half;
-    const __m256i lanes = in_order ? _mm256_setzero_si256() : _mm256_loadu_si256(from);
+    __m256i lanes = _mm256_setzero_si256();
+    if constexpr (!in_order) lanes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a.lanes) + half);
     const auto put = [&](std::int64_t at, __m256i units) {
       _mm256_store_si256(reinterpret_cast<__m256i*>(out + at * 64) + half, units);
     };
