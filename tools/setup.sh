@@ -13,7 +13,7 @@ packages="g++ clang ccache python3-venv zlib1g-dev libpng-dev libcsv-dev libturb
   libcli11-dev nlohmann-json3-dev libspdlog-dev libprotobuf-dev protobuf-compiler"
 case $what in
   build) requirements=requirements-build.txt ;;
-  all) requirements=requirements.txt packages="$packages libclang-rt-dev clang-tidy doxygen"
+  all) requirements=requirements.txt packages="$packages libclang-rt-dev doxygen"
     # Ubuntu's package of that name is a snap, which tests in a container cannot start.
     ! grep -q "^ID=debian" /etc/os-release || packages="$packages chromium" ;;
   arm) requirements="" packages="g++-aarch64-linux-gnu qemu-user googletest" ;;

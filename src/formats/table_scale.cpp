@@ -54,7 +54,7 @@ struct Ranked {
 
   explicit Ranked(const Numbers& sorted) {
     const auto all = static_cast<double>(sorted.size()), count = std::min(all, 1000.0);
-    for (double i = 0; i < count; ++i) {
+    for (int i = 0; i < count; ++i) {
       const double rank = std::floor((i + 0.5) * all / count);
       values.push_back(sorted[static_cast<std::size_t>(rank)]);
       points.push_back(normal_point((rank + 0.5) / all));

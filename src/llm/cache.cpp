@@ -109,7 +109,7 @@ void Sequence::append(const std::int32_t* tokens, std::int64_t count) {
       pages.back() = std::move(own);
     } else {
       // A thread that copied the page for itself has read all of it before this holder is counted out.
-      const Page holder = pages.back();
+      const Page holder = pages.back();  // NOLINT(performance-unnecessary-copy-initialization)
     }
   }
   while (pages.size() < wanted) pages.push_back(new_page(page_bytes_));

@@ -146,7 +146,7 @@ class Translator {
     if (in_class && negated) refuse("the opposite of a class in a class");
     if (!in_class) result_ += negated ? "[^" : "[";
     result_ += inside;
-    if (!in_class) result_ += "]";
+    if (!in_class) result_ += ']';
     at_ += 2;
   }
   void escape(bool in_class) {

@@ -22,7 +22,7 @@ std::string pattern(std::string_view text) {
     }
     if (kind != 'x') result += kind == 's' ? "[" : "[^";
     result += space_class;
-    if (kind != 'x') result += "]";
+    if (kind != 'x') result += ']';
   }
   return result;
 }

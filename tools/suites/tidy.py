@@ -14,6 +14,8 @@ from suites.commands import BIN, BUILD, ROOT, run
 from suites.style import sources
 from suites.tally import TALLY
 
+CLANG_TIDY = BIN / "clang-tidy"
+
 
 def tidy_keys(files: list[Path], build_folder: Path) -> dict[Path, str]:
     """For each file a hash of all that clang-tidy's answer depends on: its version and options, the compiler's command,
@@ -27,7 +29,7 @@ def tidy_keys(files: list[Path], build_folder: Path) -> dict[Path, str]:
         elif ": #deps" in line:
             target = line.split(": #deps")[0]
             includes[target] = []
-    common = run("clang-tidy", "--version")[1] + (ROOT / ".clang-tidy").read_text()
+    common = run(CLANG_TIDY, "--version")[1] + (ROOT / ".clang-tidy").read_text()
     keys = {}
     for file in files:
         entry = objects[str(file)]
@@ -41,9 +43,6 @@ def tidy_keys(files: list[Path], build_folder: Path) -> dict[Path, str]:
 def suite_tidy() -> None:
     """clang-tidy on the rooms without torch and the headers they include; counts as one test. A file
     that passed and has not changed since, nor what it includes, is not read again."""
-    if run("clang-tidy", "--version")[0] != 0:
-        TALLY.skip("clang-tidy", "clang-tidy is not installed")
-        return
     preset = "release" if build("release") else "kernels-only"
     database = BUILD / preset / "compile_commands.json"
     if not database.exists():
@@ -64,7 +63,7 @@ def suite_tidy() -> None:
 
     def tidy(file: Path) -> str:
         # g++ brings an OpenMP header and clang none.
-        status, output, _ = run("clang-tidy", "--quiet", "-p", database.parent, "--extra-arg=-fno-openmp", file)
+        status, output, _ = run(CLANG_TIDY, "--quiet", "-p", database.parent, "--extra-arg=-fno-openmp", file)
         if status == 0:
             passed[str(file)] = keys[file]
         return f"{file.relative_to(ROOT)}\n{output}" if status != 0 else ""

@@ -26,7 +26,7 @@ Value range(Runtime& runtime, Arguments& arguments) {
   auto sequence = std::make_shared<Sequence>(Flavour::range, std::move(values), runtime.meter);
   sequence->shown = formats::joined("range(", begin, ", ", end);
   if (step != 1) sequence->shown += formats::joined(", ", step);
-  sequence->shown += ")";
+  sequence->shown += ')';
   return Value::object(Kind::sequence, std::move(sequence));
 }
 

@@ -1,7 +1,6 @@
 // How Python prints values.
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
 
 #include "text/chat_template/characters.h"
 #include "text/chat_template/python.h"
@@ -88,7 +87,7 @@ std::string shown_real(double value) {
   const auto end = std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::scientific).ptr;
   const std::string_view all(buffer, static_cast<std::size_t>(end - buffer));
   const std::size_t e = all.find('e');
-  const int exponent = std::atoi(std::string(all.substr(e + 1)).c_str());
+  const int exponent = std::stoi(std::string(all.substr(e + 1)));
   if (exponent < -4 || exponent >= 16) return std::string(all);
   const auto fixed = std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::fixed).ptr;
   std::string text(buffer, static_cast<std::size_t>(fixed - buffer));
