@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bie._operators import ops
 from bie._output_files import replacing
 
 _NONE, _RELU, _PRELU = range(3)
@@ -54,7 +55,7 @@ class _Graph:
         return _Value(len(self.ops))
 
     def bytes(self, outputs: list[_Value], metadata: dict[str, str]) -> bytes:
-        data = torch.ops.bie.net_bytes(
+        data = ops.net_bytes(
             *(self.ops, self.inputs, self.ints, self.floats, self.blobs, self.counts, self.input_sizes),
             *(list(outputs), list(metadata), list(metadata.values())),
         )

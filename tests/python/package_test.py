@@ -65,6 +65,49 @@ def test_importing_prints_nothing_and_needs_neither_gpu_nor_bitorch():
     assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
 
 
+def test_importing_imports_no_torch_until_a_name_is_used():
+    process = run_python(
+        "import sys, bie, bie.llm\nfrom importlib.util import find_spec\nassert bie.__version__ and 'nn' in dir(bie)\n"
+        "assert find_spec('torch') and not {'torch', 'numpy', 'bie.nn'} & sys.modules.keys()\n"
+        "import torch\nassert torch.ops.bie.pack_signs(torch.ones(1, 8)).tolist() == [[255]]\n"
+        "assert 'bie.nn' not in sys.modules\nassert bie.nn.Q8Linear(3, 2) and 'bie.distributed' in sys.modules"
+    )
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
+
+
+FIRST = """
+import os, torch
+for first in {names}:
+    if os.fork() == 0:
+        import bie
+        value = getattr(bie, first)
+        exec(f"from bie import {{first}} as again")
+        assert value is again
+        for module, names in bie._MODULES.items():
+            assert [getattr(bie, name).__name__ for name in names] == names
+        os._exit(0)
+    assert os.wait()[1] == 0, first
+"""
+
+
+def test_names_are_the_same_whichever_is_used_first():
+    names = ["CapturedStep", "distributed", "formats", "optim", "post_training", "quantized_models"]
+    process = run_python(FIRST.format(names=names))
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
+
+
+def test_a_name_that_is_not_there():
+    with pytest.raises(AttributeError) as refused:
+        bie.no_such_name  # noqa: B018
+    assert str(refused.value) == "module 'bie' has no attribute 'no_such_name'"
+
+
+def test_torch_is_imported_where_the_operators_cannot_be():
+    process = run_python("import bie, torch\nprint(torch.ones(1).item())\nbie.nn", BIE_OPS_LIBRARY="/nowhere")
+    assert process.stdout == "1.0\n"
+    assert refusal(process) == "BIE_OPS_LIBRARY names /nowhere, and there is no such file"
+
+
 def test_loading_again_does_nothing():
     before = torch.ops.bie.pack_signs
     _library.load()
@@ -80,19 +123,19 @@ def test_operators_that_somebody_registered_are_kept(copied):
 
 
 def test_another_library(copied):
-    process = run_python(f"import bie\n{MAPPED}", BIE_OPS_LIBRARY=str(copied))
+    process = run_python(f"import bie.nn\n{MAPPED}", BIE_OPS_LIBRARY=str(copied))
     assert process.stdout.split() == [str(copied)], process.stderr
 
 
 def test_another_library_that_is_not_there(tmp_path):
     library = tmp_path / "libbie_ops.so"
-    said = refusal(run_python("import bie", BIE_OPS_LIBRARY=str(library)))
+    said = refusal(run_python("import bie.nn", BIE_OPS_LIBRARY=str(library)))
     assert said == f"BIE_OPS_LIBRARY names {library}, and there is no such file"
 
 
 def test_a_library_for_another_torch(copied):
     copied.with_name("torch_version.txt").write_text("1.13.1\n")
-    said = refusal(run_python("import bie", BIE_OPS_LIBRARY=str(copied)))
+    said = refusal(run_python("import bie.nn", BIE_OPS_LIBRARY=str(copied)))
     assert said == (
         f"the operators of bie were built with torch 1.13.1 and this is torch {torch.__version__}: "
         "install torch==1.13.*, or build the package beside this torch with pip install --no-build-isolation"
@@ -113,7 +156,7 @@ def test_a_library_that_does_not_say_its_torch(copied):
 
 def test_a_library_that_cannot_be_loaded(copied):
     copied.write_bytes(b"no library")
-    said = refusal(run_python("import bie", BIE_OPS_LIBRARY=str(copied)))
+    said = refusal(run_python("import bie.nn", BIE_OPS_LIBRARY=str(copied)))
     assert said.startswith(f"{copied} could not be loaded: ")
 
 

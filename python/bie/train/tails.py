@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from bie._operators import ops
+
 _ACTIVATIONS = {nn.Identity: "none", nn.ReLU: "relu", nn.PReLU: "prelu"}
 
 
@@ -19,7 +21,7 @@ def fused_tail(norm: nn.Module, act: nn.Module, x: Tensor, shortcut: Tensor | No
         return None
     if norm.num_batches_tracked is not None:
         norm.num_batches_tracked.add_(1)
-    return torch.ops.bie.training_tail(
+    return ops.training_tail(
         x,
         norm.weight,
         norm.bias,
