@@ -7,6 +7,7 @@
 
 #include "bie/formats/error.h"
 #include "bie/kernels/exact_math.h"
+#include "bie/kernels/log_probabilities.h"
 
 namespace bie::llm {
 namespace {
@@ -69,9 +70,6 @@ class FallingOrder {
   std::vector<Candidate> heap_;
 };
 
-/// e^x in double for x <= 0; far below float32's least it is 0.
-double exp_of_negative(double x) { return x < -700 ? 0 : kernels::exact_exp(x); }
-
 }  // namespace
 
 double uniform_number(std::uint64_t seed, std::uint64_t stream, std::uint64_t position) {
@@ -123,10 +121,7 @@ std::int32_t choose_token(const float* logits, std::int64_t vocabulary, const st
 std::vector<std::pair<std::int32_t, double>> likeliest_tokens(const float* logits, std::int64_t vocabulary,
                                                               std::int64_t count) {
   std::vector<Candidate> all = candidates_of(logits, vocabulary);
-  const auto most = static_cast<double>(std::min_element(all.begin(), all.end())->logit);
-  double sum = 0;
-  for (const Candidate& c : all) sum += exp_of_negative(static_cast<double>(c.logit) - most);
-  const double log_sum = kernels::exact_log(sum);
+  const auto [most, log_sum] = kernels::log_sum_of(logits, vocabulary);
   const auto kept = static_cast<std::ptrdiff_t>(std::min(count, vocabulary));
   std::partial_sort(all.begin(), all.begin() + kept, all.end());
   std::vector<std::pair<std::int32_t, double>> best;

@@ -131,6 +131,8 @@ def give(arguments: list[str], folder: Path) -> None:
             stand_ins.language_model(folder / word)
         if re.fullmatch(r"(story|prompts|chat|document)\.txt", word):
             (folder / word).write_text("Some words\n")
+        if word == "text.txt":  # more tokens than a window
+            (folder / word).write_text("Some words\n" * 60)
         if re.fullmatch(r"\w+\.png", word) and not (folder / word).exists():
             stand_ins.digit(folder / word)
 

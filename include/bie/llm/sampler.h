@@ -21,8 +21,8 @@ struct SamplerOptions {
 std::int32_t choose_token(const float* logits, std::int64_t vocabulary, const std::vector<std::int32_t>& tokens,
                           const SamplerOptions& options);
 
-/// The `count` likeliest tokens with the logarithms of their probabilities, of equals the lowest first:
-/// x - m - log(sum of exp(x - m)) in double, in the order of ids.
+/// The `count` likeliest tokens with the logarithms of their probabilities (kernels::log_probabilities), of equals the
+/// lowest first.
 std::vector<std::pair<std::int32_t, double>> likeliest_tokens(const float* logits, std::int64_t vocabulary,
                                                               std::int64_t count);
 

@@ -42,6 +42,8 @@ class Session {
 
   const Model& model() const { return *model_; }
   const std::shared_ptr<const Model>& shared_model() const { return model_; }
+  /// The session's threads, for what is computed from its results.
+  const kernels::Parallel& parallel() const { return parallel_; }
   /// Bytes of a sequence, for each 64 tokens begun.
   std::int64_t page_bytes() const { return Sequence::page_bytes(model_->config(), cache_); }
 

@@ -16,6 +16,7 @@ namespace {
 void generate_text(const GenerateArguments&, const Global&) { refuse("generate"); }
 void chat(const ChatArguments&, const Global&) { refuse("chat"); }
 void tokenize_text(const TokenizeArguments&, const Global&) { refuse("tokenize"); }
+void tell_perplexity(const PerplexityArguments&, const Global&) { refuse("perplexity"); }
 void convert_folder(const ConvertArguments&, const Global&) { refuse("convert"); }
 
 }  // namespace bie::cli

@@ -1,4 +1,4 @@
-// bie generate, bie chat, bie tokenize and bie convert: their options.
+// bie generate, bie chat, bie tokenize, bie perplexity and bie convert: their options.
 #include "cli/llm/language.h"
 
 #include <CLI/Config.hpp>
@@ -203,6 +203,27 @@ void add_tokenize(CLI::App& app, const Global& global) {
     a->decode = decode->count() > 0;
     tokenize_text(*a, global);
   });
+}
+
+void add_perplexity(CLI::App& app, const Global& global) {
+  auto a = std::make_shared<PerplexityArguments>();
+  CLI::App* command = app.add_subcommand("perplexity", "How well a language model predicts a text");
+  add_model(*command, a->language);
+  command->add_option("--data", a->data, "file of the text; - is standard input")->required()->check(file_name());
+  command
+      ->add_option(
+          "--context", a->language.context,
+          "tokens of a window, of which none sees one before (default: 512, or the model's where it has fewer)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
+  add_arithmetic(*command, a->language);
+  command->footer(
+      "The numbers depend on the model, the text and these options alone: they are the same to the last digit on "
+      "every\n"
+      "CPU and with any number of threads. Texts of few thousand tokens tell models apart that differ much.\n"
+      "Examples:\n"
+      "  bie perplexity model.gguf --data text.txt\n"
+      "  bie perplexity model.gguf --data text.txt --context 2048 --exact");
+  command->callback([a, &global] { tell_perplexity(*a, global); });
 }
 
 void add_convert(CLI::App& app, const Global& global) {

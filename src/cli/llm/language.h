@@ -49,6 +49,11 @@ struct TokenizeArguments {
   bool decode = false, no_special = false;
 };
 
+struct PerplexityArguments {
+  LanguageOptions language;
+  std::string data;
+};
+
 struct ConvertArguments {
   std::string folder, out, type;
 };
@@ -57,6 +62,7 @@ struct ConvertArguments {
 void generate_text(const GenerateArguments& arguments, const Global& global);
 void chat(const ChatArguments& arguments, const Global& global);
 void tokenize_text(const TokenizeArguments& arguments, const Global& global);
+void tell_perplexity(const PerplexityArguments& arguments, const Global& global);
 void convert_folder(const ConvertArguments& arguments, const Global& global);
 
 }  // namespace bie::cli

@@ -2,6 +2,6 @@
 
 raise ImportError(
     "bie.green_bit_llm has no classes of LangChain: let _call of a langchain_core.language_models.LLM return "
-    "bie.llm.load(folder).generate(prompt, stop=stop).text, and embed_documents of a langchain_core.embeddings.Embeddings "
-    "bie.llm.load(folder).embed(texts).tolist()"
+    "bie.llm.load(folder).generate(prompt, stop=stop).text, and embed_documents of a "
+    "langchain_core.embeddings.Embeddings bie.llm.load(folder).embed(texts).tolist()"
 )

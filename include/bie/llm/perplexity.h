@@ -1,0 +1,34 @@
+// How well a model predicts a text. Source: docs/spec/language-models.md#perplexity.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "bie/llm/session.h"
+
+namespace bie::llm {
+
+/// -ln p of the tokens 1 ... n - 1 of a text, in double. Token i is predicted from the tokens of its window before it,
+/// the first token of a window from the whole window before.
+/// @param window  tokens of a window, up to the model's context.
+/// @param go_on   asked with the number of predictions made so far; false ends the list there.
+/// @throws formats::Error for a window beyond the context, a token that the vocabulary lacks, a NaN among logits.
+std::vector<double> losses_of(Session& session, const std::vector<std::int32_t>& tokens, std::int64_t window,
+                              const std::function<bool(std::int64_t)>& go_on);
+
+struct Perplexity {
+  double nats = 0;   ///< mean of the losses
+  double value = 1;  ///< e^nats
+  /// The 95 % interval of the value over texts like this one, from its blocks; nothing where it has fewer than two.
+  std::optional<std::pair<double, double>> interval;
+};
+
+inline constexpr std::int64_t perplexity_block = 128;  ///< predictions that the interval takes for one observation
+
+/// Of one loss at least. The last block takes in what is left.
+Perplexity perplexity_of(const std::vector<double>& losses);
+
+}  // namespace bie::llm

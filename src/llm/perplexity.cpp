@@ -1,0 +1,90 @@
+#include "bie/llm/perplexity.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+
+#include "bie/formats/error.h"
+#include "bie/kernels/exact_math.h"
+#include "bie/kernels/log_probabilities.h"
+
+namespace bie::llm {
+namespace {
+
+constexpr std::int64_t most_rows = 512;                      // of a pass
+constexpr std::int64_t most_logits = std::int64_t{1} << 25;  // of a pass: 128 MiB
+
+/// e^x in double; a loss may be infinite.
+double exp_of(double x) {
+  if (x > 700) return INFINITY;
+  return x < -700 ? 0 : kernels::exact_exp(x);
+}
+
+}  // namespace
+
+std::vector<double> losses_of(Session& session, const std::vector<std::int32_t>& tokens, std::int64_t window,
+                              const std::function<bool(std::int64_t)>& go_on) {
+  const Config& config = session.model().config();
+  if (window < 1 || window > config.context)
+    throw formats::Error(formats::joined("expected windows of 1 to ", config.context,
+                                         " tokens, the context of the model, got ", window));
+  const std::int64_t vocabulary = config.vocabulary;
+  const std::int64_t most = std::clamp(most_logits / vocabulary, std::int64_t{1}, most_rows);
+  const auto predictions = static_cast<std::int64_t>(tokens.size()) - 1;
+  std::vector<double> losses;
+  std::unique_ptr<Sequence> open;  // what the last pass has left unfinished
+  for (std::int64_t at = 0; at < predictions && go_on(at);) {
+    // Windows, and parts of windows, as many as a pass takes.
+    const std::int64_t end = std::min(predictions, at + most);
+    std::vector<std::unique_ptr<Sequence>> sequences;
+    std::vector<Feed> feeds;
+    for (std::int64_t begin = at; begin < end;) {
+      const std::int64_t stop = std::min(end, begin - begin % window + window);
+      if (begin % window == 0) open = std::make_unique<Sequence>(session.sequence());
+      sequences.push_back(std::move(open));
+      feeds.push_back({sequences.back().get(), tokens.data() + begin, stop - begin, true});
+      begin = stop;
+    }
+    const std::vector<float> logits = session.read(feeds);
+    losses.resize(static_cast<std::size_t>(end));
+    kernels::log_probabilities(logits.data(), end - at, vocabulary, tokens.data() + at + 1, losses.data() + at,
+                               session.parallel());
+    for (std::int64_t i = at; i < end; ++i) {
+      double& loss = losses[static_cast<std::size_t>(i)];
+      if (std::isnan(loss))
+        throw formats::Error(
+            formats::joined("a logit of the model is NaN or infinite behind token ", i, " of the text"));
+      loss = -loss;
+    }
+    at = end;
+    open = std::move(sequences.back());
+  }
+  return losses;
+}
+
+Perplexity perplexity_of(const std::vector<double>& losses) {
+  const auto mean_of = [](auto begin, auto end) {
+    return std::accumulate(begin, end, 0.0) / static_cast<double>(end - begin);
+  };
+  Perplexity p;
+  p.nats = mean_of(losses.begin(), losses.end());
+  p.value = exp_of(p.nats);
+  const auto blocks = static_cast<std::int64_t>(losses.size()) / perplexity_block;
+  if (blocks < 2) return p;
+  // The variance of a mean of blocks that have unequal sizes: each counts by its size.
+  double squares = 0;
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    const auto begin = losses.begin() + b * perplexity_block;
+    const auto end = b + 1 == blocks ? losses.end() : begin + perplexity_block;
+    const double part = static_cast<double>(end - begin) / static_cast<double>(losses.size());
+    const double away = part * (mean_of(begin, end) - p.nats);
+    squares += away * away;
+  }
+  const auto count = static_cast<double>(blocks);
+  const double error = std::sqrt(squares * (count / (count - 1)));
+  p.interval = {exp_of(p.nats - 1.96 * error), exp_of(p.nats + 1.96 * error)};
+  return p;
+}
+
+}  // namespace bie::llm
