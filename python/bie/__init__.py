@@ -7,9 +7,7 @@ need no GPU.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-from importlib import metadata
 from pkgutil import extend_path
 from typing import TYPE_CHECKING, Any
 
@@ -76,8 +74,8 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        return metadata.version("bitorch_engine")  # the distribution, which holds both packages
+    if name == "__version__":  # of the distribution, which holds both packages
+        return importlib.import_module("importlib.metadata").version("bitorch_engine")
     if name in _MODULES:
         return importlib.import_module(f"bie.{name}")
     if name in _MODULE_OF:
@@ -91,8 +89,10 @@ def __dir__() -> list[str]:
 
 
 def _load_operators() -> None:
-    with contextlib.suppress(ImportError):  # the first name that needs them says why they are not there
+    try:  # noqa: SIM105  contextlib takes longer to import than this module
         importlib.import_module("bie._operators")
+    except ImportError:
+        pass  # the first name that needs them says why they are not there
 
 
 when_imported("torch", _load_operators)

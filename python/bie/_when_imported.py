@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 
-class _Waiting(MetaPathFinder):
-    """Stands before the finders of modules until one module is imported."""
+class _Waiting:
+    """Stands before the finders of modules until one module is imported. (Their base class, importlib.abc's, takes as
+    long to import as the rest.)"""
 
     def __init__(self, name: str, act: Callable[[], None]) -> None:
         self._name, self._act = name, act

@@ -137,8 +137,10 @@ def test_chat_cli(run, tmp_path):
 
 
 def test_classes_of_langchain(build):
-    with pytest.raises(ImportError, match=r"has no classes of LangChain: let _call of a .*LLM return bie\.llm\.load"):
-        imported(build, "bie.green_bit_llm.langchain")
+    langchain = imported(build, "bie.green_bit_llm.langchain")
+    with pytest.raises(ImportError, match=r"has no ChatGreenBit: let _call of a .*LLM return bie\.llm\.load"):
+        langchain.ChatGreenBit  # noqa: B018
+    assert not hasattr(langchain, "Other")
 
 
 def test_a_folder_that_is_none(common, run):
