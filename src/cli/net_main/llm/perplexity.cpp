@@ -63,9 +63,9 @@ void tell_perplexity(const PerplexityArguments& a, const Global& global) {
     print_json("perplexity", json);
     return;
   }
-  const std::string interval = found.interval ? format("   (%.4g to %.4g the 95 %% interval)",
-                                                       found.interval->first, found.interval->second)
-                                              : "";
+  const std::string interval =
+      found.interval ? format("   (%.4g to %.4g the 95 %% interval)", found.interval->first, found.interval->second)
+                     : "";
   std::printf("perplexity     %.4f%s\n", found.value, interval.c_str());
   std::printf("nats a token   %.5f\n", found.nats);
   std::printf("bits a byte    %.5f\n", bits_per_byte);
