@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 
+import gguf
 import numpy as np
 import pytest
 from llm_library import EXACT, INT8
@@ -109,6 +110,14 @@ def test_without_json_it_is_four_lines(run, model, text):
 
 def test_names_of_control_tokens_are_text(told, model):
     assert told(model, "--data", "-", "--context", 8, stdin=b"a <|end|> stays ten letters")["tokens"] == 26
+
+
+def test_a_token_behind_a_text_is_not_predicted(bie, told, tmp_path, text):
+    ends = {"tokenizer.ggml.add_eos_token": (gguf.GGUFValueType.BOOL, True)}
+    path = write_changed(tmp_path / "ends.gguf", overrides=ends)
+    tokenized = subprocess.run([str(bie), "tokenize", path, "--file", text, "--json"], capture_output=True, check=True)
+    assert len(json.loads(tokenized.stdout)["tokens"]) == len(TEXT) + 1
+    assert told(path, "--data", text, "--context", 8)["tokens"] == len(TEXT) - 1
 
 
 @pytest.mark.parametrize(
