@@ -12,8 +12,8 @@
 namespace bie::llm {
 namespace {
 
-constexpr std::int64_t most_rows = 512;                      // of a pass
-constexpr std::int64_t most_logits = std::int64_t{1} << 25;  // of a pass: 128 MiB
+constexpr std::int64_t most_rows = 512;                      // of a read, so that windows of few tokens take few caches
+constexpr std::int64_t most_logits = std::int64_t{1} << 25;  // of a read: 128 MiB
 
 /// e^x in double; a loss may be infinite.
 double exp_of(double x) {

@@ -1,6 +1,5 @@
 """bie generate and bie tokenize."""
 
-import json
 import os
 import signal
 import subprocess
@@ -10,26 +9,6 @@ import numpy as np
 import pytest
 from llm_library import EXACT, INT8
 from small_models import float_model, write_model
-
-
-@pytest.fixture
-def run(bie):
-    """Runs bie; the finished process, its output as bytes."""
-
-    def call(*words, stdin: bytes = b""):
-        return subprocess.run([str(bie), *map(str, words)], input=stdin, capture_output=True, timeout=120)
-
-    return call
-
-
-@pytest.fixture
-def answer(run):
-    def call(*words, stdin: bytes = b""):
-        process = run(*words, "--json", stdin=stdin)
-        assert process.returncode == 0, process.stderr
-        return json.loads(process.stdout)
-
-    return call
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """libbie_llm.so by ctypes, small random models as GGUF files, and the real one where it is installed."""
 
 import importlib.util
+import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -47,3 +49,25 @@ def real_twin(smollm):
     from small_models import twin_of_file
 
     return twin_of_file(smollm)
+
+
+@pytest.fixture
+def run(bie):
+    """Runs bie; the finished process, its output as bytes."""
+
+    def call(*words, stdin: bytes = b""):
+        return subprocess.run([str(bie), *map(str, words)], input=stdin, capture_output=True, timeout=120)
+
+    return call
+
+
+@pytest.fixture
+def answer(run):
+    """Runs bie with --json; what it prints, read."""
+
+    def call(*words, stdin: bytes = b""):
+        process = run(*words, "--json", stdin=stdin)
+        assert process.returncode == 0, process.stderr
+        return json.loads(process.stdout)
+
+    return call

@@ -28,7 +28,7 @@ struct Perplexity {
 
 inline constexpr std::int64_t perplexity_block = 128;  ///< predictions that the interval takes for one observation
 
-/// Of one loss at least. The last block takes in what is left.
+/// @param losses  at least one. The last block of the interval takes in what is left.
 Perplexity perplexity_of(const std::vector<double>& losses);
 
 }  // namespace bie::llm

@@ -336,7 +336,7 @@ class OpenedRows {
   const std::uint8_t* codes() const { return codes_.data(); }
   std::int64_t pitch() const { return pitch_; }
 
-  /// Of group g, side by side.
+  /// These copy the numbers of group g, output by output.
   void scales(std::int64_t g, float* to) const { gather(scales_, g, to); }
   void zeros(std::int64_t g, float* to) const { gather(zeros_, g, to); }
 

@@ -92,10 +92,15 @@ void print_text(const std::string& text) {
   std::fflush(stdout);
 }
 
-std::vector<std::int32_t> tokens_of(const text::Tokenizer& tokenizer, const std::string& text, bool special) {
+std::vector<std::int32_t> open_tokens_of(const text::Tokenizer& tokenizer, const std::string& text, bool special) {
   std::vector<std::int32_t> tokens = tokenizer.before();
   const std::vector<std::int32_t> of_text = tokenizer.encode(text, special);
   tokens.insert(tokens.end(), of_text.begin(), of_text.end());
+  return tokens;
+}
+
+std::vector<std::int32_t> tokens_of(const text::Tokenizer& tokenizer, const std::string& text, bool special) {
+  std::vector<std::int32_t> tokens = open_tokens_of(tokenizer, text, special);
   tokens.insert(tokens.end(), tokenizer.after().begin(), tokenizer.after().end());
   return tokens;
 }

@@ -36,7 +36,10 @@ std::string text_of_file(const std::string& path);
 /// As it is, at once.
 void print_text(const std::string& text);
 
-/// Tokens of a text, between those that the file puts before and after a text.
+/// Tokens of a text, behind those that the file puts before one.
+std::vector<std::int32_t> open_tokens_of(const text::Tokenizer& tokenizer, const std::string& text, bool special);
+
+/// The same, with those that the file puts after a text.
 std::vector<std::int32_t> tokens_of(const text::Tokenizer& tokenizer, const std::string& text, bool special);
 
 }  // namespace bie::cli

@@ -20,14 +20,6 @@ namespace {
 
 constexpr std::int64_t usual_window = 512;
 
-/// The text's, behind those that the file puts before a text. What it puts after one ends no excerpt.
-std::vector<std::int32_t> tokens_read(const text::Tokenizer& tokenizer, const std::string& text) {
-  std::vector<std::int32_t> tokens = tokenizer.before();
-  const std::vector<std::int32_t> of_text = tokenizer.encode(text, /*special=*/false);
-  tokens.insert(tokens.end(), of_text.begin(), of_text.end());
-  return tokens;
-}
-
 }  // namespace
 
 void tell_perplexity(const PerplexityArguments& a, const Global& global) {
@@ -38,7 +30,7 @@ void tell_perplexity(const PerplexityArguments& a, const Global& global) {
   LoadedLanguage language = load_language(a.language, global);
   const std::int64_t window =
       a.language.context > 0 ? a.language.context : std::min(usual_window, language.model->config().context);
-  const std::vector<std::int32_t> tokens = tokens_read(language.tokenizer, text);
+  const std::vector<std::int32_t> tokens = open_tokens_of(language.tokenizer, text, /*special=*/false);
   const auto count = static_cast<std::int64_t>(tokens.size());
   const std::int64_t least = std::max<std::int64_t>(window, 2);
   if (count < least)

@@ -17,7 +17,7 @@ struct Tiles {
   unsigned char bytes[8][16][64] = {};
 };
 constinit thread_local Tiles tiles;
-// What computes within the tiles is no place for a sanitizer, under which it would take most of the tests' time.
+// Sanitizers leave out the arithmetic within the tiles, which would take most of the tests' time under them.
 #define BIE_WITHIN_TILES __attribute__((no_sanitize("address", "undefined")))
 
 void configure_tiles() {
