@@ -18,34 +18,48 @@ constexpr float least_scale = 1e-5F;
 
 const char* const config_name = "config.json";
 
-/// The entry "quantization_config" of config.json; null where there is none.
-Json quantization_of(const WeightsFolder& folder) {
+Json config_of(const WeightsFolder& folder) {
   const auto found = folder.configs.find(config_name);
   if (found == folder.configs.end()) return {};
-  const Json config = parse_json(found->second);
-  if (!config.is_object()) return {};
-  const auto entry = config.find("quantization_config");
-  return entry == config.end() || !entry->is_object() ? Json() : *entry;
+  Json config = parse_json(found->second);
+  return config.is_object() ? config : Json();
+}
+
+/// Whether this is a model of 1bitLLM, whose class quantises its weights as they are used and says so by its name
+/// alone.
+bool is_of_1bitllm(const Json& config) {
+  const auto found = config.find("architectures");
+  return found != config.end() && *found == Json::array({"BitnetForCausalLM"});
 }
 
 std::string text_of(const Json& json, const char* key, const char* otherwise) {
+  if (!json.is_object()) return otherwise;
   const auto found = json.find(key);
   return found == json.end() || !found->is_string() ? otherwise : found->get<std::string>();
 }
 
 class Reader {
  public:
+  /// @param config  the entry "quantization_config".
   Reader(const WeightsFolder& folder, const Json& config) : folder_(folder) {
     const std::string linear_class = text_of(config, "linear_class", "bitlinear");
     const std::string mode = text_of(config, "quantization_mode", "offline");
     if (linear_class != "bitlinear" && linear_class != "autobitlinear")
-      fail_config("linear_class", "bitlinear or autobitlinear", linear_class);
-    if (mode != "offline" && mode != "online") fail_config("quantization_mode", "offline or online", mode);
+      fail_config("linear_class", "bitlinear or autobitlinear", in_quotes(linear_class));
+    if (mode != "offline" && mode != "online") fail_config("quantization_mode", "offline or online", in_quotes(mode));
     const auto norms = config.find("use_rms_norm");
     if (norms != config.end() && norms->is_boolean() && norms->get<bool>())
       fail_config("use_rms_norm", "false", "true");
     divides_ = linear_class == "bitlinear";
     is_online_ = mode == "online";
+  }
+
+  static Reader of_1bitllm(const WeightsFolder& folder, const Json& config) {
+    Reader reader(folder, Json::object({{"quantization_mode", "online"}}));
+    for (const auto& [key, bits] : {std::pair{"weight_bits", 1}, {"input_bits", 8}})
+      if (const auto found = config.find(key); found != config.end() && *found != Json(bits))
+        reader.fail_config(key, std::to_string(bits), shown(*found));
+    return reader;
   }
 
   TernaryModel read(bool (*is_linear)(const std::string& name)) const {
@@ -65,9 +79,8 @@ class Reader {
   }
 
  private:
-  [[noreturn]] void fail_config(const char* key, const char* expected, const std::string& got) const {
-    fail_file("weights", folder_.path + ": " + config_name, in_quotes(key), ": expected ", expected, ", got ",
-              in_quotes(got));
+  [[noreturn]] void fail_config(const char* key, const std::string& expected, const std::string& got) const {
+    fail_file("weights", folder_.path + ": " + config_name, in_quotes(key), ": expected ", expected, ", got ", got);
   }
   template <class... Text>
   [[noreturn]] void fail(const std::string& tensor, const Text&... text) const {
@@ -126,9 +139,11 @@ class Reader {
 }  // namespace
 
 std::optional<TernaryModel> ternary_layers(const WeightsFolder& folder, bool (*is_linear)(const std::string& name)) {
-  const Json config = quantization_of(folder);
-  if (!config.is_object() || text_of(config, "quant_method", "") != "bitnet") return std::nullopt;
-  return Reader(folder, config).read(is_linear);
+  const Json config = config_of(folder);
+  if (is_of_1bitllm(config)) return Reader::of_1bitllm(folder, config).read(is_linear);
+  const auto found = config.find("quantization_config");
+  if (found == config.end() || text_of(*found, "quant_method", "") != "bitnet") return std::nullopt;
+  return Reader(folder, *found).read(is_linear);
 }
 
 }  // namespace bie::formats

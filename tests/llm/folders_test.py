@@ -11,7 +11,7 @@ import torch
 import transformers
 from coded_folders import FORMATS, write_coded_folder, write_own_table
 from llm_library import EXACT, F32, INT8, Error
-from model_folders import change_config, write_folder
+from model_folders import change_config, rename_tensors, write_folder, write_folder_with_pictures
 from safetensors.numpy import load_file, save_file
 from small_models import BITNETS, KINDS, VOCABULARY
 from ternary_folders import WAYS, write_ternary_folder
@@ -60,6 +60,45 @@ def test_a_folder_is_the_file_of_its_numbers(library, models, tmp_path):
         expect_close(
             found, library.model(models("llama"), arithmetic).logits(TOKENS), 1e-5 if arithmetic == EXACT else 5e-2
         )
+
+
+class TestGemma3WithPictures:
+    @pytest.fixture
+    def text(self, tmp_path):
+        return write_folder_with_pictures(tmp_path)
+
+    def test_its_text_is_that_of_the_text_model(self, library, tmp_path, text):
+        names = load_file(tmp_path / "model.safetensors")
+        assert any("vision_tower" in name for name in names)
+        expect_close(library.model(tmp_path).logits(TOKENS), wanted_logits(text))
+
+    def test_both_ways_to_name_its_tensors(self, library, tmp_path, text):
+        """transformers put "language_model." in front until 4.51, and puts it behind "model." since."""
+        wanted = library.model(tmp_path).logits(TOKENS)
+        written = list(load_file(tmp_path / "model.safetensors"))
+        other = {"language_model.model.": "model.language_model.", "model.language_model.": "language_model.model."}
+        start = next(start for start in other if any(name.startswith(start) for name in written))
+        rename_tensors(tmp_path, lambda name: name.replace(start, other[start]))
+        np.testing.assert_array_equal(library.model(tmp_path).logits(TOKENS), wanted)
+
+    def test_what_a_configuration_leaves_out(self, library, tmp_path, text):
+        """The released ones state what differs from transformers' own numbers, as 8 heads."""
+        config = json.loads((tmp_path / "config.json").read_text())["text_config"]
+        assert config.pop("num_attention_heads") == 4
+        change_config(tmp_path, text_config=config)
+        with pytest.raises(Error, match=r"attn_q|q_proj.weight\": expected \[256, 64\], got \[128, 64\]"):
+            library.model(tmp_path)
+
+    def test_no_text_config(self, library, tmp_path, text):
+        change_config(tmp_path, text_config=None)
+        with pytest.raises(Error, match='"text_config" is missing'):
+            library.model(tmp_path)
+
+    def test_a_setting_of_its_text_is_named_with_its_place(self, library, tmp_path, text):
+        config = json.loads((tmp_path / "config.json").read_text())["text_config"]
+        change_config(tmp_path, text_config=config | {"hidden_activation": "relu"})
+        with pytest.raises(Error, match=r'"text_config.hidden_activation": expected "gelu_pytorch_tanh", got "relu"'):
+            library.model(tmp_path)
 
 
 class TestRefusals:
@@ -177,6 +216,48 @@ class TestTernary:
         expect_close(library.model(tmp_path, INT8, cache=F32).logits(TOKENS), wanted_logits(model), 5e-3)
 
 
+class TestOneBitLlm:
+    """Models of 1bitLLM are BitNet's with norms of other names, and their class alone says what becomes of weights."""
+
+    @pytest.fixture
+    def folder(self, tmp_path):
+        write_ternary_folder(tmp_path, "online", "bitnet")
+        return tmp_path
+
+    @staticmethod
+    def rename(folder):
+        change_config(
+            folder, model_type="llama", architectures=["BitnetForCausalLM"], quantization_config=None, weight_bits=1
+        )
+        names = {"attn_sub_norm": "inner_attn_ln", "ffn_sub_norm": "ffn_layernorm"}
+        rename_tensors(folder, lambda name: ".".join(names.get(part, part) for part in name.split(".")))
+
+    @pytest.mark.parametrize("arithmetic", [EXACT, INT8])
+    def test_they_are_bitnets(self, library, folder, arithmetic):
+        wanted = library.model(folder, arithmetic).logits(TOKENS)
+        self.rename(folder)
+        np.testing.assert_array_equal(library.model(folder, arithmetic).logits(TOKENS), wanted)
+
+    @pytest.mark.parametrize(
+        ("changes", "sentence"),
+        [
+            ({"weight_bits": 2}, r'config.json: "weight_bits": expected 1, got 2'),
+            ({"input_bits": 4}, r'config.json: "input_bits": expected 8, got 4'),
+            ({"hidden_act": "relu2"}, '"hidden_act": expected "silu", got "relu2"'),
+            (
+                {"architectures": ["LlamaForCausalLM"]},
+                r'expected the tensors of llama, got "\S+(inner_attn_ln|ffn_layernorm)',
+            ),
+            ({"num_hidden_layers": 3}, r'"model.layers.2.\S+" is missing'),
+        ],
+    )
+    def test_a_configuration_that_is_wrong(self, library, folder, changes, sentence):
+        self.rename(folder)
+        change_config(folder, **changes)
+        with pytest.raises(Error, match=sentence):
+            library.model(folder)
+
+
 class TestTernaryRefusals:
     @pytest.fixture
     def folder(self, tmp_path):
@@ -188,7 +269,7 @@ class TestTernaryRefusals:
         [
             ({"linear_class": "other"}, '"linear_class": expected bitlinear or autobitlinear, got "other"'),
             ({"quantization_mode": "half"}, '"quantization_mode": expected offline or online, got "half"'),
-            ({"use_rms_norm": True}, '"use_rms_norm": expected "?false"?, got "true"'),
+            ({"use_rms_norm": True}, '"use_rms_norm": expected false, got true'),
             ({"quant_method": "awq"}, "is of AWQ"),
         ],
     )

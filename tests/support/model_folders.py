@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 import torch
+from safetensors.numpy import load_file, save_file
 from small_models import CHAT_TEMPLATE, VOCABULARY, float_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import Gemma3Config, Gemma3ForConditionalGeneration, PreTrainedTokenizerFast
 
 
 def write_folder(
@@ -24,6 +25,29 @@ def change_config(path, **changes) -> None:
     file = path / "config.json"
     config = json.loads(file.read_text()) | changes
     file.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+
+
+def rename_tensors(path, name_of) -> None:
+    """Writes `model.safetensors` anew with the names that `name_of` gives."""
+    file = path / "model.safetensors"
+    save_file({name_of(name): array for name, array in load_file(file).items()}, file)
+
+
+PICTURES = {
+    **{"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2},
+    **{"image_size": 28, "patch_size": 14, "vision_use_head": False},
+}
+
+
+def write_folder_with_pictures(path):
+    """A gemma3 that sees pictures, as `save_pretrained` writes it; returns the part of it that reads text."""
+    text = float_model("gemma3")
+    config = Gemma3Config(text_config=text.config.to_dict(), vision_config=PICTURES, mm_tokens_per_image=4)
+    model = Gemma3ForConditionalGeneration(config).eval()
+    model.model.language_model.load_state_dict(text.model.state_dict())
+    model.tie_weights()
+    model.save_pretrained(path)
+    return text
 
 
 def write_tokenizer_files(path, vocabulary: int = 380) -> int:

@@ -33,7 +33,8 @@ struct TernaryModel {
 /// the mean taken in double in the order of the file and rounded to float32, 1 / scale and the product rounded once.
 /// `weight_scale` divides where `linear_class` is "bitlinear", scale = 1 / weight_scale in float32, and multiplies
 /// where it is "autobitlinear".
-/// @return nothing unless the configuration says `"quant_method": "bitnet"`.
+/// A folder of 1bitLLM, whose `architectures` are ["BitnetForCausalLM"], is such an online one.
+/// @return nothing unless the configuration says `"quant_method": "bitnet"` or is of 1bitLLM.
 /// @throws Error, one sentence naming the file and the tensor: a linear class or a mode that is not read, a scale that
 /// is missing or no positive number, a code of 3.
 std::optional<TernaryModel> ternary_layers(const WeightsFolder& folder, bool (*is_linear)(const std::string& name));

@@ -115,8 +115,9 @@ void read_chat_template(const fs::path& folder, ModelFile* model) {
 /// Puts the tensors of plain numbers under GGUF's names; those that the family has not keep their own.
 void put_tensors(const std::map<std::string, Array>& arrays, const Settings& settings, ModelFile* model) {
   for (const auto& [name, array] : arrays) {
-    if (is_derived(name)) continue;
-    const std::string ours = gguf_name(*model->family, name).value_or(name);
+    if (is_derived(name) || sees_pictures(*model->family, name)) continue;
+    const std::string of_text = text_name(*model->family, name);
+    const std::string ours = gguf_name(*model->family, of_text).value_or(of_text);
     if (ours == "output.weight" && settings.is_tied) continue;
     const formats::GgufType* const type = type_of(array.element);
     if (type == nullptr)
@@ -131,7 +132,8 @@ void put_tensors(const std::map<std::string, Array>& arrays, const Settings& set
 
 /// GGUF's name of a layer, without ".weight".
 std::string stem_of(const ModelFile& model, const std::string& name) {
-  const std::string ours = gguf_name(*model.family, name + ".weight").value_or(name + ".weight");
+  const std::string of_text = text_name(*model.family, name + ".weight");
+  const std::string ours = gguf_name(*model.family, of_text).value_or(of_text);
   return ours.substr(0, ours.rfind('.'));
 }
 

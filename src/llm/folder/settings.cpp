@@ -83,7 +83,7 @@ class Entries {
 
 class Reader {
  public:
-  Reader(const Entries& entries, const Family& family) : of_(entries), family_(family) {
+  Reader(Entries entries, const Family& family) : of_(std::move(entries)), family_(family) {
     result_.family = &family;
     result_.metadata["general.architecture"] = {GgufValueType::string, std::string(family.architecture)};
   }
@@ -253,24 +253,42 @@ class Reader {
   }
 
   static constexpr std::int64_t most_pairs = 1 << 16;
-  const Entries& of_;
+  const Entries of_;
   const Family& family_;
   std::int64_t head_ = 0;
   Settings result_;
 };
+
+/// The class that the model's own code calls it by, the first of a list.
+std::string class_name(const Entries& entries) {
+  const Json* const classes = entries.find("architectures");
+  const bool has_name = classes != nullptr && classes->is_array() && !classes->empty() && (*classes)[0].is_string();
+  return has_name ? (*classes)[0].get<std::string>() : "";
+}
+
+/// The part of the configuration of a model with pictures that is about text.
+const Json& text_config(const Entries& entries) {
+  constexpr const char* key = "text_config";
+  if (!entries.object(key)) entries.fail(entries.quoted(key) + " is missing");
+  return *entries.find(key);
+}
 
 }  // namespace
 
 Settings read_settings(const std::string& path, const std::string& text) {
   const Json json = formats::parse_json(text);
   if (!json.is_object()) formats::fail_file("configuration", path, "expected an object of JSON, got something else");
-  const Entries entries(path, json);
-  const std::string model_type = entries.text("model_type", "");
-  const Family* const found = family(model_type);
+  const Entries whole(path, json);
+  const std::string model_type = whole.text("model_type", "");
+  const Family* const found = family(model_type, class_name(whole));
   if (found == nullptr)
-    entries.fail(
-        joined(entries.quoted("model_type"), ": expected one of ", model_types(), ", got ", in_quotes(model_type)));
-  return Reader(entries, *found).read();
+    whole.fail(
+        joined(whole.quoted("model_type"), ": expected one of ", model_types(), ", got ", in_quotes(model_type)));
+  const bool has_pictures = !model_type.empty() && model_type == found->whole_model_type;
+  Json said = formats::parse_json(std::string(found->defaults));
+  said.update(has_pictures ? text_config(whole) : json);
+  if (has_pictures && whole.has("tie_word_embeddings")) said["tie_word_embeddings"] = json["tie_word_embeddings"];
+  return Reader(Entries(path, said, has_pictures ? "text_config." : ""), *found).read();
 }
 
 }  // namespace bie::llm::folder
