@@ -24,7 +24,7 @@ double exp_of(double x) {
 }  // namespace
 
 std::vector<double> losses_of(Session& session, const std::vector<std::int32_t>& tokens, std::int64_t window,
-                              const std::function<bool(std::int64_t)>& go_on) {
+                              const std::function<bool(std::int64_t)>& go_on, const SeePredictions& see) {
   const Config& config = session.model().config();
   if (window < 1 || window > config.context)
     throw formats::Error(formats::joined("expected windows of 1 to ", config.context,
@@ -47,44 +47,49 @@ std::vector<double> losses_of(Session& session, const std::vector<std::int32_t>&
       begin = stop;
     }
     const std::vector<float> logits = session.read(feeds);
-    losses.resize(static_cast<std::size_t>(end));
-    kernels::log_probabilities(logits.data(), end - at, vocabulary, tokens.data() + at + 1, losses.data() + at,
-                               session.parallel());
+    std::vector<kernels::LogSum> sums(static_cast<std::size_t>(end - at));
+    kernels::log_sums(logits.data(), end - at, vocabulary, sums.data(), session.parallel());
     for (std::int64_t i = at; i < end; ++i) {
-      double& loss = losses[static_cast<std::size_t>(i)];
-      if (std::isnan(loss))
+      const kernels::LogSum& sum = sums[static_cast<std::size_t>(i - at)];
+      if (std::isnan(sum.log_sum))
         throw formats::Error(
             formats::joined("a logit of the model is NaN or infinite behind token ", i, " of the text"));
-      loss = -loss;
+      const auto token = static_cast<std::int64_t>(tokens[static_cast<std::size_t>(i) + 1]);
+      losses.push_back(-sum.of(logits[static_cast<std::size_t>((i - at) * vocabulary + token)]));
     }
+    if (see) see(at, end - at, logits.data(), losses.data() + at);
     at = end;
     open = std::move(sequences.back());
   }
   return losses;
 }
 
-Perplexity perplexity_of(const std::vector<double>& losses) {
-  const auto mean_of = [](auto begin, auto end) {
+Mean mean_of(const std::vector<double>& values) {
+  const auto mean = [](auto begin, auto end) {
     return std::accumulate(begin, end, 0.0) / static_cast<double>(end - begin);
   };
-  Perplexity p;
-  p.nats = mean_of(losses.begin(), losses.end());
-  p.value = exp_of(p.nats);
-  const auto blocks = static_cast<std::int64_t>(losses.size()) / perplexity_block;
-  if (blocks < 2) return p;
+  Mean found{mean(values.begin(), values.end()), std::nullopt};
+  const auto blocks = static_cast<std::int64_t>(values.size()) / perplexity_block;
+  if (blocks < 2) return found;
   // The variance of a mean of blocks that have unequal sizes: each counts by its size.
   double squares = 0;
   for (std::int64_t b = 0; b < blocks; ++b) {
-    const auto begin = losses.begin() + b * perplexity_block;
-    const auto end = b + 1 == blocks ? losses.end() : begin + perplexity_block;
-    const double part = static_cast<double>(end - begin) / static_cast<double>(losses.size());
-    const double away = part * (mean_of(begin, end) - p.nats);
+    const auto begin = values.begin() + b * perplexity_block;
+    const auto end = b + 1 == blocks ? values.end() : begin + perplexity_block;
+    const double part = static_cast<double>(end - begin) / static_cast<double>(values.size());
+    const double away = part * (mean(begin, end) - found.value);
     squares += away * away;
   }
   const auto count = static_cast<double>(blocks);
   const double error = std::sqrt(squares * (count / (count - 1)));
-  p.interval = {exp_of(p.nats - 1.96 * error), exp_of(p.nats + 1.96 * error)};
-  return p;
+  found.interval = {found.value - 1.96 * error, found.value + 1.96 * error};
+  return found;
+}
+
+Mean exp_of(const Mean& mean) {
+  Mean found{exp_of(mean.value), std::nullopt};
+  if (mean.interval) found.interval = {exp_of(mean.interval->first), exp_of(mean.interval->second)};
+  return found;
 }
 
 }  // namespace bie::llm

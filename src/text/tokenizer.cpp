@@ -289,6 +289,13 @@ std::vector<std::int32_t> Tokenizer::encode(const std::vector<TextPart>& parts) 
   return tokens;
 }
 
+std::vector<std::int32_t> Tokenizer::opened(std::string_view text, bool special) const {
+  std::vector<std::int32_t> tokens = before();
+  const std::vector<std::int32_t> of_text = encode(text, special);
+  tokens.insert(tokens.end(), of_text.begin(), of_text.end());
+  return tokens;
+}
+
 std::string_view Tokenizer::bytes(std::int32_t token, bool special) const {
   if (token < 0 || token >= size()) throw Error(joined("expected tokens from 0 to ", size() - 1, ", got ", token));
   return is_control(token) && !special ? std::string_view() : impl_->bytes[static_cast<std::size_t>(token)];

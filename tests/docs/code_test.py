@@ -133,6 +133,9 @@ def give(arguments: list[str], folder: Path) -> None:
             (folder / word).write_text("Some words\n")
         if word == "text.txt":  # more tokens than a window
             (folder / word).write_text("Some words\n" * 60)
+        if word == "questions.jsonl":
+            line = {"context": "Water boils at", "choices": [" 100 degrees", " noon"], "answer": 0}
+            (folder / word).write_text(json.dumps(line) + "\n")
         if re.fullmatch(r"\w+\.png", word) and not (folder / word).exists():
             stand_ins.digit(folder / word)
 

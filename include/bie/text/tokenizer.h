@@ -34,6 +34,8 @@ class Tokenizer {
   /// The tokens of the parts as one text. A control token's name lies wholly in parts that are special, which
   /// neighbours may share.
   std::vector<std::int32_t> encode(const std::vector<TextPart>& parts) const;
+  /// The tokens of a text behind those that stand before one.
+  std::vector<std::int32_t> opened(std::string_view text, bool special = true) const;
   /// The bytes of a token; those of a control token are empty, or its name where `special`.
   std::string_view bytes(std::int32_t token, bool special = false) const;
   std::string decode(const std::vector<std::int32_t>& tokens, bool special = false) const;

@@ -5,6 +5,7 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -14,6 +15,7 @@
 #include "bie/train/evaluation.h"
 #include "cli/commands/commands.h"
 #include "cli/nets/net_files.h"
+#include "cli/support/inspect_weights.h"
 #include "cli/support/log.h"
 #include "cli/support/output.h"
 #include "cli/support/result.h"
@@ -53,7 +55,18 @@ models::ModelConfig config_of_net(const NetInfo& net, const std::string& path) {
   return c;
 }
 
+/// bie evaluate has language models.
+void refuse_language_model(const std::string& path) {
+  const std::filesystem::path folder = path;
+  std::error_code error;
+  const bool is_folder = std::filesystem::exists(folder / "tokenizer.json", error) ||
+                         std::filesystem::exists(folder / "tokenizer.model", error);
+  TORCH_CHECK_VALUE(!is_folder && !begins_with_gguf(path), path,
+                    ": expected a net or a model of bie train, got a language model, which bie evaluate takes");
+}
+
 void eval(Arguments& a, const Global& global) {
+  refuse_language_model(a.model);
   a.model = model_file(a.model);
   if (!a.logits.empty()) {
     CommandFiles files;

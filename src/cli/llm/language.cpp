@@ -1,4 +1,4 @@
-// bie generate, bie chat, bie tokenize, bie perplexity and bie convert: their options.
+// bie generate, bie chat, bie tokenize, bie perplexity, bie evaluate and bie convert: their options.
 #include "cli/llm/language.h"
 
 #include <CLI/Config.hpp>
@@ -216,14 +216,75 @@ void add_perplexity(CLI::App& app, const Global& global) {
           "tokens of a window, of which none sees one before (default: 512, or the model's where it has fewer)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
   add_arithmetic(*command, a->language);
+  command
+      ->add_option("--reference", a->reference,
+                   "another model, or a file of --save-logits: tells how far this one is from it")
+      ->check(file_name());
+  auto* save =
+      command
+          ->add_option("--save-logits", a->save_logits, "file that keeps what this model finds likely, for --reference")
+          ->check(file_name());
+  a->best = 256;
+  command->add_option("--best", a->best, "with --save-logits: that many likeliest tokens of each prediction are kept")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->needs(save)
+      ->capture_default_str();
   command->footer(
       "The numbers depend on the model, the text and these options alone: they are the same to the last digit on "
       "every\n"
-      "CPU and with any number of threads. Texts of few thousand tokens tell models apart that differ much.\n"
+      "CPU and with any number of threads. Few thousand tokens tell apart models that differ much; --reference tells "
+      "apart\n"
+      "models that are nearly one, as a model and its quantised form.\n"
       "Examples:\n"
       "  bie perplexity model.gguf --data text.txt\n"
-      "  bie perplexity model.gguf --data text.txt --context 2048 --exact");
+      "  bie perplexity model.gguf --data text.txt --context 2048 --exact\n"
+      "  bie perplexity float.gguf --data text.txt --exact --save-logits float.logits\n"
+      "  bie perplexity small.gguf --data text.txt --reference float.logits");
   command->callback([a, &global] { tell_perplexity(*a, global); });
+}
+
+void add_evaluate(CLI::App& app, const Global& global) {
+  auto a = std::make_shared<EvaluateArguments>();
+  CLI::App* command =
+      app.add_subcommand("evaluate", "How well a language model chooses among answers, or how fast it is");
+  add_model(*command, a->language);
+  auto* what = command->add_option_group("What", "");
+  auto* choices =
+      what->add_option("--choices", a->choices,
+                       "JSONL file: a line has a context, the choices that may follow it, and the place of the right "
+                       "one, from 0; - is standard input")
+          ->check(file_name());
+  auto* speed = what->add_flag("--speed", a->speed, "tokens a second of reading and of writing, and memory");
+  what->require_option(1);
+  command->add_option("--against", a->against, "another model that answers the same questions, for a paired test")
+      ->check(file_name())
+      ->needs(choices);
+  a->lengths = {128, 512};
+  a->streams = {1, 4, 16};
+  command->add_option("--lengths", a->lengths, "with --speed: tokens of the texts that are read, separated by commas")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->delimiter(',')
+      ->needs(speed)
+      ->default_str("128,512");
+  command->add_option("--streams", a->streams, "with --speed: texts that are written at once, separated by commas")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{4096}))
+      ->delimiter(',')
+      ->needs(speed)
+      ->default_str("1,4,16");
+  command->add_option("--rounds", a->rounds, "with --speed: how often each is measured; the median is told")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1000}))
+      ->needs(speed)
+      ->capture_default_str();
+  add_arithmetic(*command, a->language);
+  command->footer(
+      "A choice counts as the model's where its log-probability is the largest, in all and for each byte of it.\n"
+      "Examples:\n"
+      "  bie evaluate model.gguf --choices questions.jsonl\n"
+      "  bie evaluate small.gguf --choices questions.jsonl --against float.gguf --json\n"
+      "  bie evaluate model.gguf --speed --lengths 128,2048 --streams 1,8\n"
+      "A line of questions.jsonl:\n"
+      "  {\"context\": \"Water boils at\", \"choices\": [\" 100 degrees\", \" noon\"], \"answer\": 0}");
+  command->callback([a, &global] { evaluate(*a, global); });
 }
 
 void add_convert(CLI::App& app, const Global& global) {

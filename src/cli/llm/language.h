@@ -51,7 +51,16 @@ struct TokenizeArguments {
 
 struct PerplexityArguments {
   LanguageOptions language;
-  std::string data;
+  std::string data, reference, save_logits;
+  std::int64_t best = 0;  ///< tokens of a prediction that save_logits keeps
+};
+
+struct EvaluateArguments {
+  LanguageOptions language;
+  std::string choices, against;
+  bool speed = false;
+  std::vector<std::int64_t> lengths, streams;
+  std::int64_t rounds = 3;
 };
 
 struct ConvertArguments {
@@ -63,6 +72,7 @@ void generate_text(const GenerateArguments& arguments, const Global& global);
 void chat(const ChatArguments& arguments, const Global& global);
 void tokenize_text(const TokenizeArguments& arguments, const Global& global);
 void tell_perplexity(const PerplexityArguments& arguments, const Global& global);
+void evaluate(const EvaluateArguments& arguments, const Global& global);
 void convert_folder(const ConvertArguments& arguments, const Global& global);
 
 }  // namespace bie::cli

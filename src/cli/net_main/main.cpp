@@ -149,6 +149,7 @@ int run(CLI::App& app, Global& global, int argc, char** argv) {
   add_chat(app, global);
   add_tokenize(app, global);
   add_perplexity(app, global);
+  add_evaluate(app, global);
   add_convert(app, global);
   add_predict_of_nets(app, global);
   add_inspect_of_nets(app, global);

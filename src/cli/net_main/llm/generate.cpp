@@ -19,19 +19,6 @@
 namespace bie::cli {
 namespace {
 
-std::vector<std::string> lines_of_file(const std::string& path) {
-  std::string text = text_of_file(path);
-  std::vector<std::string> lines;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    lines.push_back(text.substr(at, end - at));
-    if (!lines.back().empty() && lines.back().back() == '\r') lines.back().pop_back();
-    at = end + 1;
-  }
-  if (lines.empty()) formats::fail_file("file", path, "expected a prompt in each line, got no line");
-  return lines;
-}
-
 Json answer_json(const llm::Answer& answer, double load, const llm::Times& times, bool with_logprobs) {
   Json json = {{"prompt_tokens", answer.prompt},     {"tokens", answer.tokens}, {"text", text::valid_utf8(answer.text)},
                {"finish", llm::name(answer.finish)}, {"load_seconds", load},    {"prompt_seconds", times.prompt},
@@ -78,7 +65,7 @@ void check_memory(const llm::Session& session, const std::vector<std::vector<std
 
 /// The texts of --prompt, --prompt-file or --batch.
 std::vector<std::string> texts_of(const GenerateArguments& a) {
-  if (!a.batch_file.empty()) return lines_of_file(a.batch_file);
+  if (!a.batch_file.empty()) return lines_of_file(a.batch_file, "a prompt");
   return {a.prompt ? *a.prompt : text_of_file(a.prompt_file)};
 }
 

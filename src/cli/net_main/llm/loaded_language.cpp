@@ -87,20 +87,26 @@ std::string text_of_file(const std::string& path) {
   return {reinterpret_cast<const char*>(file.data()), static_cast<std::size_t>(file.size())};
 }
 
+std::vector<std::string> lines_of_file(const std::string& path, const char* what) {
+  const std::string text = text_of_file(path);
+  std::vector<std::string> lines;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    lines.push_back(text.substr(at, end - at));
+    if (!lines.back().empty() && lines.back().back() == '\r') lines.back().pop_back();
+    at = end + 1;
+  }
+  if (lines.empty()) formats::fail_file("file", path, "expected ", what, " in each line, got no line");
+  return lines;
+}
+
 void print_text(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
 }
 
-std::vector<std::int32_t> open_tokens_of(const text::Tokenizer& tokenizer, const std::string& text, bool special) {
-  std::vector<std::int32_t> tokens = tokenizer.before();
-  const std::vector<std::int32_t> of_text = tokenizer.encode(text, special);
-  tokens.insert(tokens.end(), of_text.begin(), of_text.end());
-  return tokens;
-}
-
 std::vector<std::int32_t> tokens_of(const text::Tokenizer& tokenizer, const std::string& text, bool special) {
-  std::vector<std::int32_t> tokens = open_tokens_of(tokenizer, text, special);
+  std::vector<std::int32_t> tokens = tokenizer.opened(text, special);
   tokens.insert(tokens.end(), tokenizer.after().begin(), tokenizer.after().end());
   return tokens;
 }

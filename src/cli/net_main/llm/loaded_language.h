@@ -33,13 +33,14 @@ llm::GenerateOptions generate_options(const LanguageOptions& options);
 /// The whole of a file, or of standard input for "-".
 std::string text_of_file(const std::string& path);
 
+/// Its lines, without what ends them.
+/// @param what  each line holds, for the sentence about a file without lines.
+std::vector<std::string> lines_of_file(const std::string& path, const char* what);
+
 /// As it is, at once.
 void print_text(const std::string& text);
 
-/// Tokens of a text, behind those that the file puts before one.
-std::vector<std::int32_t> open_tokens_of(const text::Tokenizer& tokenizer, const std::string& text, bool special);
-
-/// The same, with those that the file puts after a text.
+/// Tokens of a text between those that the file puts before and after one.
 std::vector<std::int32_t> tokens_of(const text::Tokenizer& tokenizer, const std::string& text, bool special);
 
 }  // namespace bie::cli
