@@ -8,7 +8,7 @@ import os
 
 from datasets import accuracy, digits
 from lightning_fabric import Fabric
-from torch import nn
+from torch import distributed, nn
 from torch.utils.data import DataLoader
 
 import bie
@@ -42,3 +42,5 @@ for _ in range(options.epochs):
 if reducer := bie.distributed.reducer_of(wrapped):
     reducer.check()  # raises where the ranks hold other weights
 fabric.print(f"{fabric.world_size} processes: accuracy {100 * accuracy(model.cpu(), test):.2f} %")
+if distributed.is_initialized():
+    distributed.destroy_process_group()  # its threads must not outlive the interpreter

@@ -181,6 +181,14 @@ int32_t bie_llm_is_end(const bie_llm_model* model, int32_t token) {
   return model != nullptr && model->tokenizer != nullptr && model->tokenizer->is_end(token) ? 1 : 0;
 }
 
+int32_t bie_llm_bos(const bie_llm_model* model) {
+  return model != nullptr && model->tokenizer != nullptr ? model->tokenizer->bos().value_or(-1) : -1;
+}
+
+int32_t bie_llm_eos(const bie_llm_model* model) {
+  return model != nullptr && model->tokenizer != nullptr ? model->tokenizer->eos().value_or(-1) : -1;
+}
+
 bie_llm_status bie_llm_session_create(const bie_llm_model* model, const bie_llm_session_options* options,
                                       bie_llm_session** session) {
   if (any_null(model, session)) return null_pointer();

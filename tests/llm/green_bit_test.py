@@ -1,11 +1,14 @@
 """bie.green_bit_llm: scripts and commands of green-bit-llm 0.2.6 on a local folder."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 pytest.importorskip("transformers", reason="transformers is not installed")
@@ -37,9 +40,9 @@ def loaded(common, folder):
 
 @pytest.fixture
 def run(build, folder):
-    def started(command, *words, stdin=""):
+    def started(command, *words, stdin="", package="inference"):
         return subprocess.run(
-            [sys.executable, "-m", f"bie.green_bit_llm.inference.{command}", "--model", folder, *words],
+            [sys.executable, "-m", f"bie.green_bit_llm.{package}.{command}", "--model", folder, *words],
             env={
                 **os.environ,
                 "PYTHONPATH": str(ROOT / "python/bie-llm"),
@@ -134,6 +137,67 @@ def test_chat_cli(run, tmp_path):
     assert len(answers) == 3 and answers[0] == answers[1]
     assert saved.read_text().count('"role"') == 2
     assert "expected a command, got '!!what'" in process.stderr
+
+
+class TestEvaluate:
+    @pytest.fixture
+    def evaluate(self, run, tmp_path):
+        def started(*words):
+            return run("evaluate", "--save-dir", tmp_path / "log", *words, package="evaluation")
+
+        return started
+
+    @pytest.fixture
+    def text(self, tmp_path):
+        path = tmp_path / "text.txt"
+        path.write_text("The water boils, and the river runs to the sea. " * 12)
+        return path
+
+    def test_perplexity_is_that_of_whole_windows(self, evaluate, loaded, folder, text, tmp_path):
+        model, tokenizer, _ = loaded
+        process = evaluate("--eval-ppl", "--ppl-tasks", f"{text}, {text}", "--seqlen", "40", "--seed", "3")
+        assert process.returncode == 0, process.stderr
+        assert "--seed has no meaning here" in process.stderr
+        tokens, losses = tokenizer.encode(text.read_text()), []
+        assert len(tokens) % 40
+        for at in range(0, len(tokens) // 40 * 40, 40):
+            logits = model.logits(tokens[at : at + 40])[:-1].astype(np.float64)
+            right = logits[np.arange(39), tokens[at + 1 : at + 40]]
+            losses += list(np.log(np.exp(logits - logits.max(1, keepdims=True)).sum(1)) + logits.max(1) - right)
+        saved = json.loads((tmp_path / "log/eval_results.json").read_text())
+        assert saved == {str(folder): {str(text): pytest.approx(np.exp(np.mean(losses)), rel=1e-9)}}
+
+    def test_results_of_other_models_stay(self, evaluate, text, tmp_path):
+        file = tmp_path / "log/eval_results.json"
+        file.parent.mkdir()
+        file.write_text('{"other": {"a": 1}}')
+        assert evaluate("--eval-ppl", "--ppl-tasks", text, "--seqlen", "40").returncode == 0
+        assert json.loads(file.read_text())["other"] == {"a": 1}
+        file.write_text("no JSON")
+        process = evaluate("--eval-ppl", "--ppl-tasks", text, "--seqlen", "40")
+        assert process.returncode == 1 and "eval_results.json: expected JSON" in process.stderr
+        assert file.read_text() == "no JSON"
+
+    @pytest.mark.parametrize(
+        ("words", "sentence"),
+        [
+            ([], "expected --eval-ppl or --eval-few-shot, got neither"),
+            (["--eval-ppl"], "--ppl-tasks: expected names separated by commas, got none"),
+            (
+                ["--eval-ppl", "--ppl-tasks", "wikitext2"],
+                "expected files of texts, got 'wikitext2': .*nothing is fetched",
+            ),
+            (["--eval-ppl", "--ppl-tasks", "TEXT", "--seqlen", "1"], "seqlen: expected at least 2, got 1"),
+            (["--eval-ppl", "--ppl-tasks", "TEXT", "--seqlen", "500"], "expected a text of 500 tokens at least, got"),
+            (["--eval-few-shot"], "--few-shot-tasks: expected names"),
+            (["--eval-ppl", "--lora-dir", "x"], "--lora-dir: adapters are not read"),
+        ],
+    )
+    def test_refusals(self, evaluate, text, tmp_path, words, sentence):
+        process = evaluate(*(str(text) if word == "TEXT" else word for word in words))
+        assert process.returncode == 1
+        assert re.search(sentence, process.stderr), process.stderr
+        assert not (tmp_path / "log").exists()
 
 
 def test_classes_of_langchain(build):

@@ -49,6 +49,49 @@ def spelled(text: str) -> list[int]:
     return [ord(c) - 31 for c in text]
 
 
+@pytest.mark.parametrize("count", [1, 2, 64, 65, 200])
+def test_a_score_is_a_sum_of_log_probabilities(model, count):
+    tokens = spelled("the water boils at noon " * 20)
+    front, behind = tokens[:7], tokens[7 : 7 + count]
+    sequence = model.sequence()
+    sequence.read(front)
+    logits = model.logits(front + behind)[6:-1].astype(np.float64)
+    logits -= logits.max(1, keepdims=True)
+    wanted = (logits[np.arange(count), behind] - np.log(np.exp(logits).sum(1))).sum()
+    for _ in range(2):  # nothing is appended
+        score, is_likeliest = sequence.score(behind)
+        assert score == pytest.approx(wanted, rel=1e-12) and not is_likeliest
+    assert len(sequence) == 7
+
+
+def test_what_a_model_would_write_is_likeliest(model):
+    answer = model.generate("the water", tokens=70)
+    sequence = model.sequence()
+    sequence.read(answer.prompt_tokens)
+    score, is_likeliest = sequence.score(answer.tokens)
+    assert is_likeliest and score < 0
+    # Behind an answer, whose last token is not read yet.
+    sequence.generate("", tokens=5)
+    assert sequence.score(answer.tokens[5:9])[1]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "sentence"), [([], "got none"), ([96], "0 to 95, got 96"), ([-1], "got -1"), ([5] * 600, "at most 512")]
+)
+def test_scores_of_tokens_that_cannot_be(llm, model, tokens, sentence):
+    sequence = model.sequence()
+    sequence.read([5])
+    with pytest.raises(llm.ArgumentError, match=sentence):
+        sequence.score(tokens)
+    with pytest.raises(llm.ArgumentError, match="one token at least, got an empty one"):
+        model.sequence().score([5])
+
+
+def test_bos_and_eos(llm, model, models):
+    assert (model.bos, model.eos) == (None, None)
+    assert not hasattr(llm, "no_such_name")
+
+
 @pytest.mark.parametrize(
     "options",
     [{}, {"temperature": 1.5, "seed": 7, "top_k": 9}, {"temperature": 1.0, "top_p": 0.5, "repeat_penalty": 1.3}],

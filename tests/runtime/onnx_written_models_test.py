@@ -8,6 +8,7 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="there is no onnxruntime
 torch = pytest.importorskip("torch", reason="there is no torch")
 pytest.importorskip("onnxscript", reason="there is no onnxscript (pip install onnxscript)")
 
+from onnx_models import exact_session  # noqa: E402
 from torch import nn  # noqa: E402
 
 
@@ -117,7 +118,7 @@ def imported(command, bie_runtime, tmp_path):
     def run(path, x, *options):
         done = command("import", path, "-o", tmp_path / "net.bie", *options)
         assert done.returncode == 0, done.stderr
-        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        session = exact_session(str(path))
         (wanted,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
         found = bie_runtime.Net(tmp_path / "net.bie", max_batch=4).run(x.numpy())
         return found, wanted.reshape(found.shape)

@@ -120,6 +120,9 @@ BIE_LLM_API bie_llm_status bie_llm_token_bytes(const bie_llm_model* model, int32
                                                const char** text, int64_t* bytes);
 /** 1 where a token ends an answer. */
 BIE_LLM_API int32_t bie_llm_is_end(const bie_llm_model* model, int32_t token);
+/** The tokens that the file calls BOS and EOS, -1 where it names none. */
+BIE_LLM_API int32_t bie_llm_bos(const bie_llm_model* model);
+BIE_LLM_API int32_t bie_llm_eos(const bie_llm_model* model);
 
 /** Memory and threads for passes. options may be null. */
 BIE_LLM_API bie_llm_status bie_llm_session_create(const bie_llm_model* model, const bie_llm_session_options* options,

@@ -64,6 +64,8 @@ class LanguageModel {
     return {text, static_cast<std::size_t>(bytes)};
   }
   bool is_end(std::int32_t token) const { return bie_llm_is_end(model_.get(), token) != 0; }
+  std::int32_t bos() const { return bie_llm_bos(model_.get()); }
+  std::int32_t eos() const { return bie_llm_eos(model_.get()); }
   const bie_llm_model* get() const { return model_.get(); }
 
  private:

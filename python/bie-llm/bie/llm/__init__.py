@@ -12,6 +12,15 @@ from bie.llm._answer import Answer
 from bie.llm._library import ArgumentError, FileError, LanguageModelError, OutOfMemory, SettingError
 from bie.llm._model import Model, Sequence, load
 
+
+def __getattr__(name: str):
+    if name != "LmEvalModel":  # which needs the package lm-eval
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from bie.llm._lm_eval import LmEvalModel
+
+    return LmEvalModel
+
+
 __all__ = [
     "Answer",
     "ArgumentError",

@@ -103,6 +103,8 @@ _SIGNATURES = {
     ),
     "token_bytes": (_STATUS, (HANDLE, ctypes.c_int32, ctypes.c_int32, _HANDLES, _COUNT)),
     "is_end": (ctypes.c_int32, (HANDLE, ctypes.c_int32)),
+    "bos": (ctypes.c_int32, (HANDLE,)),
+    "eos": (ctypes.c_int32, (HANDLE,)),
     "session_create": (_STATUS, (HANDLE, ctypes.POINTER(SessionOptions), _HANDLES)),
     "session_free": (None, (HANDLE,)),
     "sequence_create": (_STATUS, (HANDLE, _HANDLES)),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _ARITHMETICS = {"int8": 0, "exact": 1}
 _CACHES = {None: 0, "q8": 1, "f32": 2, "f16": 3}
 _PART = 512  # tokens of a prompt that are read in a call, so that Ctrl-C is heard between them
+_SCORED = 64  # tokens whose logits are held at a time
 
 
 def _chosen(name: str, value, choices: Mapping):
@@ -80,6 +81,11 @@ def load(
 class Model:
     """A language model. Any number of threads may use it at the same time: a call takes a session, the memory of one
     pass, that no other call is using. Its options are those of `load`.
+
+    Attributes:
+        architecture: its name in GGUF files.
+        vocabulary, width, parameters, context: tokens, elements of a row, weights, tokens of prompt and answer at most.
+        bos, eos: the tokens that the file calls so, or None.
     """
 
     def __init__(self, path, *, threads=None, context=None, arithmetic="int8", kv=None):
@@ -100,6 +106,8 @@ class Model:
         if context is not None and not 1 <= context <= info.context:
             raise ArgumentError(f"context: expected 1 to {info.context}, the model's, got {context}")
         self.context: int = info.context if context is None else context
+        named = (_library.library().bie_llm_bos(self._handle), _library.library().bie_llm_eos(self._handle))
+        self.bos, self.eos = (None if token < 0 else token for token in named)
 
     def __del__(self):
         for session in getattr(self, "_sessions", ()):
@@ -245,6 +253,40 @@ class Sequence:
             self._logits = self._read(tokens[at : at + _PART])
             self._unread = []
         return self._logits
+
+    def score(self, tokens) -> tuple[float, bool]:
+        """How likely tokens follow, which are not appended.
+
+        Returns:
+            The sum of their log-probabilities, in double, and whether each is the likeliest one at its place.
+        """
+        import numpy as np
+
+        tokens = list(tokens)
+        if not tokens:
+            raise ArgumentError("expected a token at least, got none")
+        if (length := len(self) + len(tokens) - 1) > self._model.context:
+            raise ArgumentError(f"expected at most {self._model.context} tokens, the context, got {length}")
+        if outside := [token for token in tokens if not 0 <= token < self._model.vocabulary]:
+            raise ArgumentError(f"expected tokens of 0 to {self._model.vocabulary - 1}, got {outside[0]}")
+        if self._unread:
+            self._append([])
+        if self._logits is None:
+            raise ArgumentError("expected a text of one token at least, got an empty one")
+        follower, logits, score, is_likeliest = self.fork(), _array(self._logits, 1, self._model.vocabulary), 0.0, True
+        for at in range(0, len(tokens), _SCORED):
+            of_part = tokens[at : at + _SCORED]
+            if len(of_part) > 1:
+                read = follower._read(of_part[:-1], every=True)
+                logits = np.concatenate([logits, _array(read, len(of_part) - 1, self._model.vocabulary)])
+            exact = logits.astype(np.float64)
+            exact -= exact.max(1, keepdims=True)
+            picked = exact[np.arange(len(of_part)), of_part]
+            score += float((picked - np.log(np.exp(exact).sum(1))).sum())
+            is_likeliest = is_likeliest and logits.argmax(1).tolist() == of_part
+            if at + _SCORED < len(tokens):
+                logits = _array(follower._read(of_part[-1:]), 1, self._model.vocabulary)
+        return score, is_likeliest
 
     def fork(self) -> Sequence:
         """Another text that begins with the same tokens."""
