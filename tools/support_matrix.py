@@ -123,7 +123,7 @@ def page() -> str:
             "",
             _table(*FILES),
             "",
-            "¹ Q4_0, Q4_1, Q8_0, Q1_0, Q2_0, TQ2_0 and floats.",
+            "¹ Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q1_0, Q2_0, TQ2_0 and floats; floats are rounded to Q2_K to Q6_K as well.",
             "",
             "## Layers and functions of `bitorch_engine` that compute",
             "",

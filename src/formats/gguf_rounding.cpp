@@ -7,6 +7,7 @@
 
 #include "bie/formats/error.h"
 #include "bie/formats/gguf_writer.h"
+#include "formats/gguf_k_blocks.h"
 #include "formats/half.h"
 
 namespace bie::formats {
@@ -21,7 +22,7 @@ void put_half(float value, Byte* to) {
 }
 
 void put_nibbles(const Byte* codes, Byte* to) {
-  for (int i = 0; i < 16; ++i) to[i] = static_cast<Byte>(codes[i] | codes[16 + i] << 4);
+  for (int i = 0; i < 16; ++i) to[i] = static_cast<Byte>((codes[i] & 15) | (codes[16 + i] & 15) << 4);
 }
 
 /// Puts codes, a scale and an offset into a block; scales are 16-bit floats already.
@@ -36,6 +37,24 @@ void close_q4_1(const Byte* codes, float s, float z, Byte* to) {
   put_half(s, to);
   put_half(-z, to + 2);
   put_nibbles(codes, to + 4);
+}
+
+/// The fifth bits of 32 codes.
+void put_high_bits(const Byte* codes, Byte* to) {
+  for (int i = 0; i < 32; ++i) to[i / 8] = static_cast<Byte>(to[i / 8] | codes[i] >> 4 << (i % 8));
+}
+
+void close_q5_0(const Byte* codes, float s, float /*z*/, Byte* to) {
+  put_half(s, to);
+  put_high_bits(codes, to + 2);
+  put_nibbles(codes, to + 6);
+}
+
+void close_q5_1(const Byte* codes, float s, float z, Byte* to) {
+  put_half(s, to);
+  put_half(-z, to + 2);
+  put_high_bits(codes, to + 4);
+  put_nibbles(codes, to + 8);
 }
 
 void close_q8_0(const Byte* codes, float s, float /*z*/, Byte* to) {
@@ -81,20 +100,27 @@ float widest(const float* x, int count) {
   return found;
 }
 
-void round_q4_0(const float* x, Byte* codes, float* s, float* /*z*/) {
-  *s = widest(x, 32) / -8;
+/// Codes of 2^(bits - 1) for 0 and of 0 for the number of the greatest size.
+template <int bits>
+void round_around_zero(const float* x, Byte* codes, float* s, float* /*z*/) {
+  constexpr int half = 1 << (bits - 1);
+  *s = widest(x, 32) / -half;
   const float inverse = reciprocal(*s);
-  for (int i = 0; i < 32; ++i) codes[i] = static_cast<Byte>(std::min(15, whole(x[i] * inverse + 8.5f)));
+  for (int i = 0; i < 32; ++i)
+    codes[i] = static_cast<Byte>(std::min(2 * half - 1, whole(x[i] * inverse + (static_cast<float>(half) + 0.5f))));
 }
 
-void round_q4_1(const float* x, Byte* codes, float* s, float* z) {
-  const auto [least, most] = std::minmax_element(x, x + 32);
-  *s = (*most - *least) / 15;
+/// Codes from the least number to the largest.
+template <int bits>
+void round_between_ends(const float* x, Byte* codes, float* s, float* z) {
+  constexpr int most = (1 << bits) - 1;
+  const auto [least, largest] = std::minmax_element(x, x + 32);
+  *s = (*largest - *least) / most;
   *z = -*least;
   const float inverse = reciprocal(*s);
   for (int i = 0; i < 32; ++i) {
     const float place = (x[i] - *least) * inverse;
-    codes[i] = static_cast<Byte>(std::min(15, whole(place + 0.5f)));
+    codes[i] = static_cast<Byte>(std::min(most, whole(place + 0.5f)));
   }
 }
 
@@ -122,19 +148,25 @@ void round_ternary(const float* x, Byte* codes, float* s, float* /*z*/) {
 
 struct Writer {
   std::string_view name;
-  CloseBlock close;
+  CloseBlock close;  ///< null for K-quants
   RoundBlock round;
+  RoundKBlock round_k = nullptr;
 };
-constexpr Writer writers[] = {{"Q4_0", close_q4_0, round_q4_0},        {"Q4_1", close_q4_1, round_q4_1},
-                              {"Q8_0", close_q8_0, round_q8_0},        {"Q1_0", close_q1_0, round_q1_0},
-                              {"Q2_0", close_q2_0, round_ternary<64>}, {"TQ2_0", close_tq2_0, round_ternary<256>}};
+constexpr Writer writers[] = {{"Q4_0", close_q4_0, round_around_zero<4>}, {"Q4_1", close_q4_1, round_between_ends<4>},
+                              {"Q5_0", close_q5_0, round_around_zero<5>}, {"Q5_1", close_q5_1, round_between_ends<5>},
+                              {"Q8_0", close_q8_0, round_q8_0},           {"Q1_0", close_q1_0, round_q1_0},
+                              {"Q2_0", close_q2_0, round_ternary<64>},    {"TQ2_0", close_tq2_0, round_ternary<256>},
+                              {"Q2_K", nullptr, nullptr, round_q2_k},     {"Q3_K", nullptr, nullptr, round_q3_k},
+                              {"Q4_K", nullptr, nullptr, round_q4_k},     {"Q5_K", nullptr, nullptr, round_q5_k},
+                              {"Q6_K", nullptr, nullptr, round_q6_k}};
 constexpr int most_weights = 256;
 
 const Writer& writer_of(const std::string& what, const GgufType& type, std::int64_t columns) {
   const auto* found =
       std::find_if(std::begin(writers), std::end(writers), [&](auto& w) { return w.name == type.name; });
   if (found == std::end(writers))
-    throw Error(joined(what, ": ", type.name, " is not written; Q4_0, Q4_1, Q8_0, Q1_0, Q2_0 and TQ2_0 are"));
+    throw Error(joined(what, ": ", type.name,
+                       " is not written; Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q1_0, Q2_0, TQ2_0 and Q2_K to Q6_K are"));
   if (columns % type.weights != 0)
     throw Error(joined(what, ": rows of ", columns, " are no whole number of blocks of ", type.weights, ", as ",
                        type.name, " has them"));
@@ -147,6 +179,8 @@ bool is_half(float value) { return float_of_half(half_of_float(value)) == value;
 
 std::vector<Byte> gguf_blocks(const std::string& what, const GgufType& type, const CodedRows& w) {
   const Writer& writer = writer_of(what, type, w.columns);
+  if (writer.close == nullptr)
+    throw Error(joined(what, ": scales of codes are not those of ", type.name, ", which are products of two numbers"));
   if (w.bits != type.bits || w.zeros.empty() != (type.zero != 0) || (type.zero != 0 && w.zero != type.zero))
     throw Error(joined(what, ": codes of ", w.bits, " bits with ", w.zeros.empty() ? "whole" : "float",
                        " zeros are not those of ", type.name, ", which has ", type.bits, " bits and ",
@@ -185,6 +219,12 @@ std::vector<Byte> gguf_rounded(const std::string& what, const GgufType& type, co
   Byte* to = blocks.data();
   Byte codes[most_weights];
   for (std::int64_t i = 0; i < count; i += type.weights, to += type.bytes) {
+    if (writer.round_k != nullptr) {
+      const float largest = writer.round_k(values + i, to);
+      if (!std::isfinite(float_of_half(half_of_float(largest))))
+        throw Error(joined(what, ": a block's scale of ", largest, " is beyond 16-bit floats"));
+      continue;
+    }
     float s = 0, z = 0;
     writer.round(values + i, codes, &s, &z);
     if (!std::isfinite(float_of_half(half_of_float(s))) && type.name != "Q1_0")

@@ -58,6 +58,7 @@ std::vector<const GgufType*> types_of(int bits) {
   if (bits == 1) add({"Q1_0"});
   if (bits == 2) add({"TQ2_0", "Q2_0"});
   if (bits == 4) add({"Q4_0", "Q4_1"});
+  if (bits == 5) add({"Q5_0", "Q5_1"});
   if (bits == 8) add({"Q8_0"});
   return types;
 }

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <random>
 #include <type_traits>
@@ -124,6 +126,60 @@ TEST(GgufWriter, AFileThatCannotBeWrittenLeavesWhatWasThere) {
   EXPECT_EQ(bie::test::read_file(scratch.path("a")), before);
   EXPECT_EQ(scratch.count(), 1);
   expect_sentence(refusal([&] { save_gguf(scratch.path("none/a"), {}, good); }), scratch.path("none/a"), "");
+}
+
+/// The mean square of what a type's blocks differ from the numbers they stand for, over that of the numbers.
+double error_of(const char* name, const std::vector<float>& x) {
+  const GgufType& type = *gguf_type(name);
+  const auto columns = std::ssize(x);
+  const std::vector<std::uint8_t> blocks = gguf_rounded("x", type, x.data(), 1, columns);
+  std::vector<std::uint8_t> codes(x.size());
+  std::vector<float> scales(x.size() / static_cast<std::size_t>(type.group)), zeros(scales.size());
+  gguf_row(type, blocks.data(), columns, codes.data(), scales.data(), zeros.data());
+  double error = 0, all = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t g = i / static_cast<std::size_t>(type.group);
+    const float opened = type.zero == 0 ? scales[g] * static_cast<float>(codes[i]) - zeros[g]
+                                        : scales[g] * static_cast<float>(codes[i] - type.zero);
+    error += std::pow(static_cast<double>(opened) - static_cast<double>(x[i]), 2);
+    all += std::pow(static_cast<double>(x[i]), 2);
+  }
+  return error / all;
+}
+
+TEST(GgufWriter, MoreBitsAreNearer) {
+  std::mt19937 rng(3);
+  std::vector<float> x(4096);
+  for (float& v : x) v = static_cast<float>(static_cast<double>(rng()) / 4294967296.0 - 0.5);
+  double before = 1;
+  for (const char* name : {"Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q8_0"}) {
+    const double error = error_of(name, x);
+    EXPECT_LT(error, before / 3) << name;
+    before = error;
+  }
+  EXPECT_LT(error_of("Q4_K", x), error_of("Q4_1", x));
+  EXPECT_LT(error_of("Q5_1", x), error_of("Q4_1", x) / 3);
+  EXPECT_LT(error_of("Q5_0", x), error_of("Q4_0", x) / 3);
+}
+
+TEST(GgufWriter, KQuantsOfStrangeBlocks) {
+  for (const char* name : {"Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"}) {
+    const GgufType& type = *gguf_type(name);
+    std::vector<float> x(256);
+    const std::vector<std::uint8_t> zeros = gguf_rounded("x", type, x.data(), 1, 256);
+    for (const CodedRows& rows = gguf_codes("x", type, zeros.data(), 1, 256); const float s : rows.scales)
+      EXPECT_EQ(s, 0) << name;
+    for (const float size : {1e-38f, 1e-20f, 1e-6f, 6e4f}) {
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] = i % 3 == 0 ? size : -size;
+      const std::vector<std::uint8_t> blocks = gguf_rounded("x", type, x.data(), 1, 256);
+      EXPECT_NO_THROW(gguf_codes("x", type, blocks.data(), 1, 256)) << name << ", " << size;
+    }
+    std::fill(x.begin(), x.end(), 1e30f);
+    expect_sentence(refusal([&] { gguf_rounded("x", type, x.data(), 1, 256); }), "x", "is beyond 16-bit floats");
+    x[7] = std::numeric_limits<float>::quiet_NaN();
+    expect_sentence(refusal([&] { gguf_rounded("x", type, x.data(), 1, 256); }), "x", "NaN or infinity");
+    expect_sentence(refusal([&] { gguf_rounded("x", type, x.data(), 1, 255); }), "x", "no whole number of blocks of 256");
+  }
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 import json
 import resource
-import signal
 import subprocess
 import time
 
@@ -12,6 +11,7 @@ import pytest
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 
+from interrupts import interrupt
 from llm_library import F32 as FLOATS
 from llm_library import INT8, Error
 from small_models import letters, write_changed
@@ -270,8 +270,7 @@ def test_a_batch_of_long_prompts_is_interrupted(bie, smollm, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(2)
-    process.send_signal(signal.SIGINT)
+    interrupt(process)
     output, _ = process.communicate(timeout=30)  # all prompts take minutes
     assert process.returncode == 130
     assert all(answer["finish"] == "interrupted" for answer in json.loads(output.splitlines()[0]))

@@ -1,17 +1,13 @@
 """bie perplexity: the numbers of its definition, the same however they are computed, and a sentence for wrong use."""
 
 import math
-import os
-import re
-import signal
 import subprocess
-import time
 from functools import partial
-from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
+from interrupts import interrupt
 from llm_library import EXACT, INT8
 from small_models import write_changed
 
@@ -141,19 +137,12 @@ def test_logits_of_nan(refused, tmp_path, text):
     assert status == 3 and "NaN" in said
 
 
-def watches_interrupts(pid: int) -> bool:
-    (caught,) = re.findall(r"^SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    return bool(int(caught, 16) >> (signal.SIGINT - 1) & 1)
-
-
 def test_an_interrupt_ends_it(bie, model, tmp_path):
     long = tmp_path / "long.txt"
     long.write_text(TEXT * 1000)
     process = subprocess.Popen(
         [str(bie), "perplexity", str(model), "--data", str(long)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    while not watches_interrupts(process.pid):
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGINT)
+    interrupt(process)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130 and out == b"" and b"interrupted" in err

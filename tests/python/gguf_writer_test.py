@@ -13,9 +13,18 @@ import bie
 from bie.formats import CodedRows, load_gguf, save_gguf
 
 VECTORS = json.loads((Path(__file__).parent / "gguf_vectors.json").read_text())
-ROUNDED = ["Q4_0", "Q4_1", "Q8_0", "TQ2_0"]  # that the package rounds to, too
-WRITTEN = {"Q4_0": (4, 8), "Q4_1": (4, None), "Q8_0": (8, 128), "Q1_0": (1, None), "Q2_0": (2, 1), "TQ2_0": (2, 1)}
-WEIGHTS = {"Q4_0": 32, "Q4_1": 32, "Q8_0": 32, "Q1_0": 128, "Q2_0": 64, "TQ2_0": 256}
+ROUNDED = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "TQ2_0"]  # that the package rounds to, too
+WRITTEN = {
+    "Q4_0": (4, 8),
+    "Q4_1": (4, None),
+    "Q5_0": (5, 16),
+    "Q5_1": (5, None),
+    "Q8_0": (8, 128),
+    "Q1_0": (1, None),
+    "Q2_0": (2, 1),
+    "TQ2_0": (2, 1),
+}
+WEIGHTS = {"Q4_0": 32, "Q4_1": 32, "Q5_0": 32, "Q5_1": 32, "Q8_0": 32, "Q1_0": 128, "Q2_0": 64, "TQ2_0": 256}
 
 
 def generator(seed):
@@ -54,6 +63,26 @@ def test_floats_are_rounded_as_ggml_does(name, tmp_path):
     values = torch.from_numpy(np.frombuffer(bytes.fromhex(VECTORS[name]["floats"]), np.float32).copy())
     save_gguf(tmp_path / "a.gguf", {"w": (values, name)})
     assert bytes(load_gguf(tmp_path / "a.gguf")["w"].blocks.tolist()).hex() == VECTORS[name]["quantised"]
+
+
+def blocks_of_256() -> np.ndarray:
+    """Six blocks without a generator's bits: ordinary ones of all sizes, zeros, no negative, one number, outliers."""
+    i = np.arange(6 * 256, dtype=np.int64)
+    x = (((i * 7919 + i * i * 31) % 4093 - 2046).astype(np.float32) / np.float32(1024)).reshape(6, 256)
+    x *= np.float32(2) ** np.array([[0], [-9], [4], [0], [-20], [7]], np.float32)
+    x[1, :128] = 0
+    x[2] = np.abs(x[2])
+    x[3] = 0.75
+    x[4, ::16] *= 64
+    x[5, 200] = 900
+    return x
+
+
+@pytest.mark.parametrize("name", ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"])
+def test_k_quants_are_those_of_ggml(name, tmp_path):
+    save_gguf(tmp_path / "a.gguf", {"w": (torch.from_numpy(blocks_of_256()), name)})
+    assert bytes(load_gguf(tmp_path / "a.gguf")["w"].blocks.flatten().tolist()).hex() == VECTORS[name]["quantised"]
+    assert torch.equal(load_gguf(tmp_path / "a.gguf")["w"].open(), read(tmp_path / "a.gguf")["w"][1])
 
 
 def rows(name, seed=0, count=5, columns=512, group=None):
@@ -148,7 +177,9 @@ def test_numbers_and_metadata_are_what_the_package_reads(tmp_path):
     ("tensors", "metadata", "words"),
     [
         ({"w": (torch.ones(2, 33), "Q4_0")}, {}, "tensor 'w': rows of 33 are no whole number of blocks of 32"),
-        ({"w": (torch.ones(2, 256), "Q6_K")}, {}, "tensor 'w': Q6_K is not written"),
+        ({"w": (torch.ones(2, 256), "IQ4_XS")}, {}, "tensor 'w': IQ4_XS is not written"),
+        ({"w": (rows("Q4_1"), "Q4_K")}, {}, "scales of codes are not those of Q4_K, which are products of two numbers"),
+        ({"w": (torch.full((1, 256), 1e9), "Q4_K")}, {}, "is beyond 16-bit floats"),
         ({"w": (torch.ones(2, 256), "Q9")}, {}, "there is no type Q9"),
         ({"w": (torch.full((1, 32), float("nan")), "Q4_0")}, {}, "the values hold NaN or infinity"),
         ({"w": (torch.full((1, 32), 1e9), "Q8_0")}, {}, "is beyond 16-bit floats"),

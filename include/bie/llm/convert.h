@@ -28,8 +28,8 @@ struct Converted {
 
 /// Writes a folder under GGUF's names with its tokenizer and its chat template, as llama.cpp reads it: vectors and
 /// norms as F32, rows of queries and keys of the llama family in rotated pairs, Gemma's norms with their 1. Codes stay
-/// what they are where Q4_0, Q4_1, Q8_0, Q1_0, Q2_0 or TQ2_0 hold them to the bit: codes of consecutive groups of whole
-/// blocks, whose scales and offsets are 16-bit floats. Rows that are no whole blocks of Q8_0 become F16.
+/// what they are where Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q1_0, Q2_0 or TQ2_0 hold them to the bit: codes of consecutive
+/// groups of whole blocks, whose scales and offsets are 16-bit floats. Rows that are no whole blocks of Q8_0 become F16.
 /// @param out  is replaced when all is written.
 /// @throws formats::Error, one sentence: no folder, codes that no type holds where no type is given, a tokenizer that
 /// is not read or that GGUF has no name for. Source: docs/spec/files.md#gguf; docs/language-models.md#convert.

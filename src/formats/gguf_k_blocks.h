@@ -1,0 +1,20 @@
+// Floats as blocks of GGUF's K-quants: codes, and for each group of them a small scale and offset that are multiples of
+// two 16-bit floats of the block.
+// Source: quantize_row_q2_K_ref and its like of ggml's ggml-quants.c; docs/spec/files.md#writing.
+#pragma once
+
+#include <cstdint>
+
+namespace bie::formats {
+
+/// Writes a block of 256 finite floats; `to` is 0 before.
+/// @return the largest size of a 16-bit float of the block before it is rounded to one.
+using RoundKBlock = float (*)(const float* x, std::uint8_t* to);
+
+float round_q2_k(const float* x, std::uint8_t* to);
+float round_q3_k(const float* x, std::uint8_t* to);
+float round_q4_k(const float* x, std::uint8_t* to);
+float round_q5_k(const float* x, std::uint8_t* to);
+float round_q6_k(const float* x, std::uint8_t* to);
+
+}  // namespace bie::formats
