@@ -173,6 +173,9 @@ const Writer& writer_of(const std::string& what, const GgufType& type, std::int6
   return *found;
 }
 
+/// More than any block stands for, 65,504 times 127 and 32 at most, and small enough for sums of cubes in float32.
+bool is_beyond_k_quants(float value) { return std::fabs(value) > 1e9f; }
+
 bool is_half(float value) { return float_of_half(half_of_float(value)) == value; }
 
 }  // namespace
@@ -215,6 +218,9 @@ std::vector<Byte> gguf_rounded(const std::string& what, const GgufType& type, co
   const std::int64_t count = rows * columns;
   if (!std::all_of(values, values + count, [](float v) { return std::isfinite(v); }))
     throw Error(joined(what, ": the values hold NaN or infinity"));
+  if (writer.round_k != nullptr)
+    if (const float* const far = std::find_if(values, values + count, is_beyond_k_quants); far != values + count)
+      throw Error(joined(what, ": a value of ", *far, " is beyond 16-bit floats, even as scales of codes"));
   std::vector<Byte> blocks(static_cast<std::size_t>(count / type.weights * type.bytes), 0);
   Byte* to = blocks.data();
   Byte codes[most_weights];

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <functional>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -14,9 +16,10 @@
 #include "bie/llm/config.h"
 #include "bie/weights/folder_matrices.h"
 #include "bie/weights/folder_rows.h"
-#include "kernels/arithmetic/float_bits.h"
 #include "llm/architectures.h"
+#include "llm/file_type.h"
 #include "llm/folder/vocabulary_metadata.h"
+#include "llm/rounded_rows.h"
 
 namespace bie::llm {
 namespace {
@@ -30,24 +33,6 @@ using Blocks = std::vector<std::uint8_t>;
 
 /// Where each row of a matrix stands in the folder; empty: where it stands in the file.
 using RowOrder = std::vector<std::int64_t>;
-
-/// The bytes of floats in this type, which is of plain numbers or Q8_0.
-Blocks rounded(const std::string& what, const GgufType& type, const float* values, std::int64_t rows,
-               std::int64_t columns) {
-  if (type.kind == GgufType::Kind::codes) return formats::gguf_rounded(what, type, values, rows, columns);
-  const std::int64_t count = rows * columns;
-  Blocks bytes(static_cast<std::size_t>(count * type.bytes));
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::uint8_t* const to = bytes.data() + i * type.bytes;
-    const std::uint16_t half = type.element == formats::Element::f16 ? kernels::f16_from_float(values[i])
-                                                                     : kernels::bf16_from_float(values[i]);
-    if (type.element == formats::Element::f32)
-      std::memcpy(to, values + i, 4);
-    else
-      std::memcpy(to, &half, 2);
-  }
-  return bytes;
-}
 
 /// Types for codes of a width, the smallest first.
 std::vector<const GgufType*> types_of(int bits) {
@@ -80,8 +65,8 @@ void reorder(const RowOrder& order, CodedRows* rows) {
 
 class Writer {
  public:
-  Writer(const ModelFile& folder, const ConvertOptions& options)
-      : folder_(folder), options_(options), config_(read_config(folder)) {}
+  Writer(const ModelFile& folder, const ConvertOptions& options, const kernels::Parallel& parallel)
+      : folder_(folder), options_(options), parallel_(parallel), config_(read_config(folder)) {}
 
   Converted write(const std::string& out) {
     for (const formats::GgufTensor& tensor : folder_.gguf.tensors) add(tensor);
@@ -94,9 +79,9 @@ class Writer {
     metadata[joined(config_.architecture->name, ".vocab_size")] = {GgufValueType::u32,
                                                                    static_cast<std::uint64_t>(config_.vocabulary)};
     folder::put_vocabulary(folder_.path(), config_.vocabulary, &metadata);
+    if (options_.check) options_.check();
     count_pieces();
-    if (const std::optional<std::uint64_t> number = number_of_type())
-      metadata["general.file_type"] = {GgufValueType::u32, *number};
+    put_file_type(outputs_, &metadata);
     formats::save_gguf(out, metadata, outputs_);
     result_.tensors = std::ssize(outputs_);
     return result_;
@@ -132,28 +117,51 @@ class Writer {
   }
 
   /// The type of a matrix of floats.
-  const GgufType& type_of(const GgufType& own, std::int64_t columns) const {
+  const GgufType& type_of(const std::string& name, const GgufType& own, std::int64_t columns) const {
+    if (options_.plan) return options_.plan(name, columns);
     const GgufType& type = options_.type == nullptr ? own : *options_.type;
     return columns % type.weights == 0 ? type : *formats::gguf_type("F16");
   }
 
+  /// Rows in an order.
+  static ReadRow ordered(const RowOrder& order, ReadRow read) {
+    if (order.empty()) return read;
+    return [&order, read = std::move(read)](std::int64_t row, float* values) {
+      read(order[static_cast<std::size_t>(row)], values);
+    };
+  }
+
+  void put_rows(const std::string& name, const GgufType& type, const RowOrder& order,
+                const weights::FileMatrix& matrix) {
+    expect_rows(matrix.what(), order, matrix.rows());
+    put(name, {matrix.rows(), matrix.columns()}, type, [this, order, matrix, &type] {
+      const ReadRow read = ordered(order, [&](std::int64_t row, float* values) { matrix.read_row(row, values); });
+      Blocks blocks = rounded_rows(matrix.what(), type, matrix.rows(), matrix.columns(), read, parallel_);
+      matrix.let_go();
+      return blocks;
+    });
+  }
+
   void add(const formats::GgufTensor& tensor) {
-    const bool is_matrix = tensor.sizes.size() == 2;
-    const GgufType& type = is_matrix ? type_of(*tensor.type, tensor.columns()) : *formats::gguf_type("F32");
     const std::string said = what(tensor.name);
+    if (tensor.sizes.size() == 2) {
+      put_rows(tensor.name, type_of(tensor.name, *tensor.type, tensor.columns()), order_of(tensor.name),
+               weights::FileMatrix(said, tensor));
+      return;
+    }
+    // A vector's elements stand as rows of one do.
     const RowOrder order = order_of(tensor.name);
-    put(tensor.name, tensor.sizes, type, [this, said, tensor, order, &type] {
-      const std::int64_t rows = tensor.sizes.size() == 2 ? tensor.rows() : tensor.count();
-      const std::int64_t columns = tensor.count() / std::max<std::int64_t>(1, rows);
-      expect_rows(said, order, rows);
-      formats::GgufTensor matrix = tensor;
-      matrix.sizes = {rows, columns};
-      const weights::FileMatrix file(said, matrix);
-      std::vector<float> values(static_cast<std::size_t>(tensor.count()));
-      for (std::int64_t j = 0; j < rows; ++j)
-        file.read_row(order.empty() ? j : order[static_cast<std::size_t>(j)], values.data() + j * columns);
-      Blocks bytes = rounded(said, type, values.data(), rows, columns);
-      file.let_go();
+    expect_rows(said, order, tensor.count());
+    put(tensor.name, tensor.sizes, *formats::gguf_type("F32"), [=] {
+      formats::GgufTensor rows = tensor;
+      rows.sizes = {tensor.count(), 1};
+      const weights::FileMatrix file(said, rows);
+      Blocks bytes(static_cast<std::size_t>(4 * tensor.count()));
+      for (std::int64_t j = 0; j < tensor.count(); ++j) {
+        float value;
+        file.read_row(order.empty() ? j : order[static_cast<std::size_t>(j)], &value);
+        std::memcpy(bytes.data() + 4 * j, &value, 4);
+      }
       return bytes;
     });
   }
@@ -177,14 +185,13 @@ class Writer {
         said + ": GGUF has no type for codes whose rows stand in an order, in widths or in groups of their own";
     if (rows) reorder(order, &*rows);
     if (!rows || !put_codes(weight, said, std::move(*rows), &why)) {
-      const GgufType& type = type_to_open(why, columns->weight().k);
-      put(weight, {layer.out_features, layer.in_features}, type, [said, columns, order, &type] {
-        std::vector<float> values = weights::opened_rows(*columns, kernels::serial());
-        const std::int64_t k = columns->weight().k, n = columns->weight().n;
-        std::vector<float> ordered(order.empty() ? 0 : values.size());
-        for (std::size_t j = 0; j < order.size(); ++j)
-          std::copy_n(values.begin() + order[j] * k, k, ordered.begin() + static_cast<std::ptrdiff_t>(j) * k);
-        return rounded(said, type, order.empty() ? values.data() : ordered.data(), n, k);
+      const std::int64_t k = columns->weight().k, n = columns->weight().n;
+      const GgufType& type = type_to_open(weight, why, k);
+      put(weight, {n, k}, type, [this, said, columns, order, n, k, &type] {
+        const std::vector<float> values = weights::opened_rows(*columns, parallel_);
+        const ReadRow read =
+            ordered(order, [&](std::int64_t row, float* to) { std::copy_n(values.data() + row * k, k, to); });
+        return rounded_rows(said, type, n, k, read, parallel_);
       });
     }
     if (columns->bias() != nullptr) {
@@ -209,33 +216,26 @@ class Writer {
     reorder(order, &rows);
     std::string why;
     if (put_codes(weight, said, std::move(rows), &why)) return;
-    add_opened(weight, said, why, weights::ternary_matrix(said, layer), order);
+    const weights::FileMatrix matrix = weights::ternary_matrix(said, layer);
+    put_rows(weight, type_to_open(weight, why, matrix.columns()), order, matrix);
   }
 
   void add_table(const std::string& weight, const std::string& said, const formats::CodedLayer& layer) {
-    add_opened(weight, said, said + ": GGUF has no type for an embedding of such codes",
-               weights::coded_table(said, layer), {});
+    const weights::FileMatrix matrix = weights::coded_table(said, layer);
+    const std::string why = said + ": GGUF has no type for an embedding of such codes";
+    put_rows(weight, type_to_open(weight, why, matrix.columns()), {}, matrix);
   }
 
-  void add_opened(const std::string& weight, const std::string& said, const std::string& why,
-                  const weights::FileMatrix& matrix, const RowOrder& order) {
-    const GgufType& type = type_to_open(why, matrix.columns());
-    put(weight, {matrix.rows(), matrix.columns()}, type, [said, matrix, order, &type] {
-      std::vector<float> values(static_cast<std::size_t>(matrix.rows() * matrix.columns()));
-      for (std::int64_t j = 0; j < matrix.rows(); ++j)
-        matrix.read_row(order.empty() ? j : order[static_cast<std::size_t>(j)], values.data() + j * matrix.columns());
-      return rounded(said, type, values.data(), matrix.rows(), matrix.columns());
-    });
-  }
-
-  const GgufType& type_to_open(const std::string& why, std::int64_t columns) {
-    if (options_.type == nullptr) throw formats::Error(why + "; a type of floats or Q8_0 opens such codes");
+  const GgufType& type_to_open(const std::string& name, const std::string& why, std::int64_t columns) {
+    if (options_.type == nullptr && !options_.plan)
+      throw formats::Error(why + "; a type of floats or Q8_0 opens such codes");
     ++result_.opened;
-    return type_of(*options_.type, columns);
+    return type_of(name, *formats::gguf_type("F32"), columns);
   }
 
   /// Whether a type holds the codes as they are; else says why the last one does not.
   bool put_codes(const std::string& weight, const std::string& said, CodedRows rows, std::string* why) {
+    if (options_.plan) return false;
     const auto shared = std::make_shared<const CodedRows>(std::move(rows));
     *why = joined(said, ": GGUF has no type for ", shared->bits, " bits");
     for (const GgufType* type : types_of(shared->bits)) {
@@ -266,28 +266,13 @@ class Writer {
     return row;
   }
 
-  /// llama.cpp's number for files most of whose matrices are of one type.
-  std::optional<std::uint64_t> number_of_type() const {
-    constexpr std::pair<const char*, std::uint64_t> numbers[] = {{"F32", 0},  {"F16", 1},   {"Q4_0", 2},  {"Q4_1", 3},
-                                                                 {"Q8_0", 7}, {"BF16", 32}, {"TQ2_0", 37}};
-    std::map<std::string_view, std::int64_t> matrices;
-    for (const GgufOutput& output : outputs_)
-      if (output.sizes.size() == 2) matrices[output.type->name] += output.byte_count / output.type->bytes;
-    std::optional<std::uint64_t> found;
-    std::int64_t most = 0;
-    for (const auto& [name, number] : numbers)
-      if (matrices[name] > most) {
-        most = matrices[name];
-        found = number;
-      }
-    return found;
-  }
-
   /// Sums, and calls of the progress before each tensor.
   void count_pieces() {
     for (std::size_t i = 0; i < outputs_.size(); ++i) {
       GgufOutput& output = outputs_[i];
       result_.bytes += output.byte_count;
+      result_.weights +=
+          std::accumulate(output.sizes.begin(), output.sizes.end(), std::int64_t{1}, std::multiplies<>());
       ++result_.tensors_of_type[std::string(output.type->name)];
       if (options_.progress)
         output.make = [this, i, make = std::move(output.make)] {
@@ -299,6 +284,7 @@ class Writer {
 
   const ModelFile& folder_;
   const ConvertOptions& options_;
+  const kernels::Parallel& parallel_;
   Config config_;
   std::vector<GgufOutput> outputs_;
   Converted result_;
@@ -306,9 +292,10 @@ class Writer {
 
 }  // namespace
 
-Converted convert(const ModelFile& folder, const std::string& out, const ConvertOptions& options) {
+Converted convert(const ModelFile& folder, const std::string& out, const ConvertOptions& options,
+                  const kernels::Parallel& parallel) {
   if (!folder.is_folder()) folder.fail("expected a folder of a model, got a GGUF file");
-  return Writer(folder, options).write(out);
+  return Writer(folder, options, parallel).write(out);
 }
 
 }  // namespace bie::llm

@@ -5,7 +5,6 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -57,11 +56,7 @@ models::ModelConfig config_of_net(const NetInfo& net, const std::string& path) {
 
 /// bie evaluate has language models.
 void refuse_language_model(const std::string& path) {
-  const std::filesystem::path folder = path;
-  std::error_code error;
-  const bool is_folder = std::filesystem::exists(folder / "tokenizer.json", error) ||
-                         std::filesystem::exists(folder / "tokenizer.model", error);
-  TORCH_CHECK_VALUE(!is_folder && !begins_with_gguf(path), path,
+  TORCH_CHECK_VALUE(!is_language_model(path), path,
                     ": expected a net or a model of bie train, got a language model, which bie evaluate takes");
 }
 

@@ -17,6 +17,7 @@ void generate_text(const GenerateArguments&, const Global&) { refuse("generate")
 void chat(const ChatArguments&, const Global&) { refuse("chat"); }
 void tokenize_text(const TokenizeArguments&, const Global&) { refuse("tokenize"); }
 void tell_perplexity(const PerplexityArguments&, const Global&) { refuse("perplexity"); }
+void quantize_language(const QuantizeArguments&, const Global&) { refuse("quantize of a language model"); }
 void evaluate(const EvaluateArguments&, const Global&) { refuse("evaluate"); }
 void convert_folder(const ConvertArguments&, const Global&) { refuse("convert"); }
 

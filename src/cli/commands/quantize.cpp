@@ -13,7 +13,9 @@
 #include "bie/train/post_training.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/train_arguments.h"
+#include "cli/llm/language.h"
 #include "cli/support/help_text.h"
+#include "cli/support/inspect_weights.h"
 #include "cli/support/output.h"
 #include "cli/support/result.h"
 #include "cli/support/run_files.h"
@@ -31,7 +33,15 @@ struct Arguments {
   std::optional<int> first, last;
   train::PostTraining options;
   const CLI::Option* percentile = nullptr;
+  QuantizeArguments language;  ///< options that nets do not have
+  std::vector<CLI::Option*> language_options;
 };
+
+void refuse_language_options(const Arguments& a) {
+  for (const CLI::Option* option : a.language_options)
+    if (option->count() > 0)
+      throw CLI::ValidationError(option->get_name(), "is for language models, and " + a.model + " is none");
+}
 
 Json layers_json(const std::vector<train::LayerError>& layers) {
   Json json = Json::array();
@@ -53,6 +63,12 @@ void print_layers(const std::vector<train::LayerError>& layers) {
 }
 
 void quantize(Arguments& a, const Global& global) {
+  if (is_language_model(a.model)) {
+    a.language.model = a.model;
+    quantize_language(a.language, global);
+    return;
+  }
+  refuse_language_options(a);
   a.model = model_file(a.model);
   CommandFiles files;
   files.reads(a.model, "the model's file");
@@ -110,8 +126,9 @@ void quantize(Arguments& a, const Global& global) {
 void add_quantize(CLI::App& app, const Global& global) {
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
-  CLI::App* command = app.add_subcommand("quantize", "Turn a trained float net into 8 or 4 bits without training");
-  command->add_option("model", a.model, "a float net: bie train --bits 32 -o FILE")->required();
+  CLI::App* command =
+      app.add_subcommand("quantize", "Turn a trained float net, or a language model, into fewer bits without training");
+  command->add_option("model", a.model, "a float net: bie train --bits 32 -o FILE; or a language model")->required();
   takes_file(command->add_option("-o,--out", a.out, "where to save the quantised model (safetensors)"));
   command->add_option("--bits", a.options.bits, "8 or 4, of all layers but the first and the last")
       ->capture_default_str();
@@ -139,6 +156,7 @@ void add_quantize(CLI::App& app, const Global& global) {
                      ->capture_default_str();
   command->add_flag("--per-channel", a.options.per_channel, "a weight scale for each output channel, not one a layer");
   command->add_flag("--fold", a.options.fold, "fold the BatchNorms into weights and biases");
+  a.language_options = add_language_quantize_options(*command, a.language);
   command->footer(
       "An error is the root mean square of what changed in a layer's output over that of the output, on the float "
       "net's activations.\n"
@@ -146,7 +164,8 @@ void add_quantize(CLI::App& app, const Global& global) {
       "  bie quantize digits32.safetensors --bits 8 -o digits8.safetensors\n"
       "  bie quantize lenet32.safetensors --bits 4 --per-channel \\\n"
       "      --calib mnist:data/mnist -o lenet4.safetensors\n"
-      "  bie quantize lenet32.safetensors --bits-of conv2=4 --calib mnist:data/mnist");
+      "  bie quantize lenet32.safetensors --bits-of conv2=4 --calib mnist:data/mnist\n"
+      "  bie quantize model.gguf --type q4_0 -o small.gguf");
   command->callback([arguments, &global] { quantize(*arguments, global); });
 }
 

@@ -1,4 +1,4 @@
-// bie generate, bie chat, bie tokenize, bie perplexity, bie evaluate and bie convert: their options.
+// bie generate, bie chat, bie tokenize, bie perplexity, bie evaluate, bie quantize and bie convert: their options.
 #include "cli/llm/language.h"
 
 #include <CLI/Config.hpp>
@@ -40,6 +40,17 @@ CLI::Validator whole_number(const std::string& words) {
 CLI::Validator file_name() {
   return {[](std::string& text) { return text.empty() ? std::string("the name is empty") : ""; }, "", "file"};
 }
+
+/// Small letters.
+CLI::Validator lowered() {
+  return {[](std::string& text) {
+            for (char& c : text) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+            return std::string();
+          },
+          "", "case"};
+}
+
+constexpr const char* of_languages = "Of language models (GGUF files and folders)";
 
 CLI::Validator not_empty() {
   return {[](std::string& text) { return text.empty() ? std::string("expected a text, got an empty one") : ""; }, "",
@@ -285,6 +296,45 @@ void add_evaluate(CLI::App& app, const Global& global) {
       "A line of questions.jsonl:\n"
       "  {\"context\": \"Water boils at\", \"choices\": [\" 100 degrees\", \" noon\"], \"answer\": 0}");
   command->callback([a, &global] { evaluate(*a, global); });
+}
+
+std::vector<CLI::Option*> add_language_quantize_options(CLI::App& command, QuantizeArguments& a) {
+  const std::vector<std::string> types = {"f32",  "f16",  "bf16", "q8_0", "q6_k", "q5_k",  "q5_1", "q5_0",
+                                          "q4_k", "q4_1", "q4_0", "q3_k", "q2_k", "tq2_0", "q2_0", "q1_0"};
+  const auto type_option = [&](const char* name, std::string& to, const char* description) {
+    return command.add_option(name, to, description)
+        ->check(CLI::IsMember(types, CLI::ignore_case))
+        ->transform(lowered())
+        ->group(of_languages);
+  };
+  return {
+      type_option("--type", a.type, "of every matrix, one of GGUF's types: q8_0, q6_k, q4_k, q4_0, ..."),
+      type_option("--embedding", a.embedding, "type of the embedding (default: --type)"),
+      type_option("--head", a.head, "type of the head (default: --type)"),
+      command
+          .add_option("--keep", a.keep,
+                      "PATTERN=TYPE of matrices by GGUF's names, as 'blk.0.*=q8_0'; may be repeated, the first counts")
+          ->type_size(1)
+          ->allow_extra_args(false)
+          ->group(of_languages),
+      command.add_flag("--fit", a.fit, "where rows are no whole blocks of a type, take the next one that is no worse")
+          ->group(of_languages)};
+}
+
+void add_quantize_of_languages(CLI::App& app, const Global& global) {
+  auto a = std::make_shared<QuantizeArguments>();
+  CLI::App* command = app.add_subcommand("quantize", "A language model with smaller weights");
+  command->add_option("model", a->model, "GGUF file or folder of a model")->required()->check(file_name());
+  command->add_option("-o,--out", a->out, "the GGUF file to write")->required()->check(file_name());
+  add_language_quantize_options(*command, *a);
+  command->footer(
+      "Each number is rounded to the nearest of its block, as llama.cpp does without a text. Vectors stay as they "
+      "are.\n"
+      "Examples:\n"
+      "  bie quantize model.gguf --type q4_0 -o small.gguf\n"
+      "  bie quantize FOLDER --type q4_k --fit --embedding q8_0 -o model.gguf\n"
+      "  bie quantize model.gguf --type q4_0 --keep 'blk.*.ffn_down.weight=q5_1' -o small.gguf");
+  command->callback([a, &global] { quantize_language(*a, global); });
 }
 
 void add_convert(CLI::App& app, const Global& global) {

@@ -63,15 +63,27 @@ struct EvaluateArguments {
   std::int64_t rounds = 3;
 };
 
+struct QuantizeArguments {
+  std::string model, out, type, embedding, head;
+  std::vector<std::string> keep;
+  bool fit = false;
+};
+
 struct ConvertArguments {
   std::string folder, out, type;
 };
+
+/// Adds those options of bie quantize that are for language models, which both halves show.
+std::vector<CLI::Option*> add_language_quantize_options(CLI::App& command, QuantizeArguments& arguments);
+/// bie quantize of the half without torch.
+void add_quantize_of_languages(CLI::App& app, const Global& global);
 
 // Each half has its own. @throws formats::Error; the half with torch says where the other one is.
 void generate_text(const GenerateArguments& arguments, const Global& global);
 void chat(const ChatArguments& arguments, const Global& global);
 void tokenize_text(const TokenizeArguments& arguments, const Global& global);
 void tell_perplexity(const PerplexityArguments& arguments, const Global& global);
+void quantize_language(const QuantizeArguments& arguments, const Global& global);
 void evaluate(const EvaluateArguments& arguments, const Global& global);
 void convert_folder(const ConvertArguments& arguments, const Global& global);
 

@@ -12,6 +12,7 @@
 
 #include "bie/formats/error.h"
 #include "cli/commands/commands.h"
+#include "cli/llm/language.h"
 #include "cli/net_main/other_half.h"
 #include "cli/nets/net_files.h"
 #include "cli/support/build_info.h"
@@ -119,7 +120,7 @@ void add_doctor_of_nets(CLI::App& app, const Global& global) {
 
 /// Commands of the training half, which only say what to install.
 void add_absent(CLI::App& app) {
-  for (const char* name : {"train", "eval", "quantize", "export", "report", "compare", "sweep", "demo", "tune"}) {
+  for (const char* name : {"train", "eval", "export", "report", "compare", "sweep", "demo", "tune"}) {
     CLI::App* command = app.add_subcommand(name, "needs the training half of bie, which has torch");
     command->allow_extras()->fallthrough(false)->group("In the training half");
     command->callback([name] {
@@ -150,6 +151,7 @@ int run(CLI::App& app, Global& global, int argc, char** argv) {
   add_tokenize(app, global);
   add_perplexity(app, global);
   add_evaluate(app, global);
+  add_quantize_of_languages(app, global);
   add_convert(app, global);
   add_predict_of_nets(app, global);
   add_inspect_of_nets(app, global);

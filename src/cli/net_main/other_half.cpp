@@ -33,7 +33,7 @@ bool is_for_nets(const std::vector<std::string>& words) {
   constexpr std::string_view ours[] = {"run",      "import",     "generate", "chat",
                                        "tokenize", "perplexity", "evaluate", "convert"};
   constexpr std::string_view commands[] = {"run",      "import",  "generate", "chat",    "tokenize", "perplexity",
-                                           "evaluate", "convert", "predict",  "inspect", "bench"};
+                                           "evaluate", "convert", "quantize", "predict", "inspect",  "bench"};
   const auto command = std::find_first_of(words.begin(), words.end(), std::begin(commands), std::end(commands));
   if (command == words.end()) return false;
   // A word before it that is no option belongs to one, or is another command.
@@ -41,6 +41,7 @@ bool is_for_nets(const std::vector<std::string>& words) {
     if (word->substr(0, 1) != "-" && (word == words.begin() || *(word - 1) != "--threads")) return false;
   if (std::find(std::begin(ours), std::end(ours), *command) != std::end(ours)) return true;
   const std::vector<std::string> rest(command + 1, words.end()), files = files_among(rest);
+  if (*command == "quantize") return std::any_of(rest.begin(), rest.end(), is_language_model);
   if (files.empty()) return false;
   for (const char* option : {"--diff", "--data", "--profile", "--device"})
     if (std::find(rest.begin(), rest.end(), option) != rest.end()) return false;

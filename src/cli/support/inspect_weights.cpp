@@ -147,6 +147,13 @@ bool begins_with_gguf(const std::string& path) {
   return std::string(magic, sizeof magic) == "GGUF";
 }
 
+bool is_language_model(const std::string& path) {
+  const std::filesystem::path folder = path;
+  std::error_code error;
+  return begins_with_gguf(path) || std::filesystem::exists(folder / "tokenizer.json", error) ||
+         std::filesystem::exists(folder / "tokenizer.model", error);
+}
+
 std::optional<Json> weights_json(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) return folder_json(path);

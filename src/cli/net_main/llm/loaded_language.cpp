@@ -48,11 +48,8 @@ std::int64_t LoadedLanguage::context(const LanguageOptions& options) const {
 LoadedLanguage load_language(const LanguageOptions& o, const Global& global) {
   const auto begin = std::chrono::steady_clock::now();
   const int threads = threads_of(global);
-  const auto model = with_threads(threads, [&] {
-    kernels::ThreadPool pool(threads);
-    return std::make_shared<const llm::Model>(
-        o.model, o.arithmetic == "exact" ? llm::Arithmetic::exact : llm::Arithmetic::int8, pool.parallel());
-  });
+  const auto model = std::make_shared<const llm::Model>(
+      o.model, o.arithmetic == "exact" ? llm::Arithmetic::exact : llm::Arithmetic::int8, pool_of(global)->parallel());
   const llm::Config& config = model->config();
   text::Tokenizer tokenizer = llm::tokenizer_of(model->file(), config.vocabulary);
   if (o.context > config.context)
@@ -61,6 +58,11 @@ LoadedLanguage load_language(const LanguageOptions& o, const Global& global) {
   llm::Session session = with_threads(threads, [&] { return llm::Session(model, threads, kind_of_cache(o)); });
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return {model, std::move(tokenizer), std::move(session), seconds};
+}
+
+std::unique_ptr<kernels::ThreadPool> pool_of(const Global& global) {
+  const int threads = threads_of(global);
+  return with_threads(threads, [threads] { return std::make_unique<kernels::ThreadPool>(threads); });
 }
 
 void check_cache_memory(std::int64_t bytes, const std::string& what) {

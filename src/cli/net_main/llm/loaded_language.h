@@ -24,6 +24,9 @@ struct LoadedLanguage {
 /// @throws formats::Error, std::runtime_error for threads that the system does not have.
 LoadedLanguage load_language(const LanguageOptions& options, const Global& global);
 
+/// As many threads as --threads says. @throws std::runtime_error where the system has fewer.
+std::unique_ptr<kernels::ThreadPool> pool_of(const Global& global);
+
 /// @param what  whose keys and values take so many bytes, and which options bound them.
 /// @throws std::runtime_error where the memory that is left does not hold them.
 void check_cache_memory(std::int64_t bytes, const std::string& what);

@@ -1,0 +1,54 @@
+// Language models with smaller weights. Source: docs/spec/files.md#writing; docs/language-models.md#quantise.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bie/formats/gguf.h"
+#include "bie/kernels/parallel.h"
+#include "bie/llm/model_file.h"
+
+namespace bie::llm {
+
+/// Which type each matrix gets. Vectors stay as they are.
+struct TypePlan {
+  const formats::GgufType* type = nullptr;       ///< of all that nothing below names
+  const formats::GgufType* embedding = nullptr;  ///< null: as all
+  const formats::GgufType* head = nullptr;
+  /// By GGUF's name of a tensor; * stands for any letters, ? for one. The first that fits counts.
+  std::vector<std::pair<std::string, const formats::GgufType*>> keep;
+  bool fit = false;  ///< where rows are no whole blocks of a type, take the next best one
+};
+
+/// Types that floats are rounded to, or stay: "f16" to "q1_0"; null for another name.
+const formats::GgufType* quantized_type(const std::string& name);
+/// "f32, f16, ..., q1_0"
+std::string quantized_type_names();
+
+struct QuantizeOptions {
+  TypePlan plan;
+  /// Called before each tensor: how many were written, of how many.
+  std::function<void(std::size_t done, std::size_t all)> progress;
+};
+
+struct Quantized {
+  std::int64_t bytes = 0;                                  ///< of all tensors
+  std::int64_t weights = 0;                                ///< numbers in them
+  std::vector<std::pair<std::string, std::string>> plan;   ///< name and type of each matrix, in the file's order
+  std::vector<std::pair<std::string, std::string>> unfit;  ///< matrices that got another type than was asked for
+  double bits_a_weight() const { return 8.0 * static_cast<double>(bytes) / static_cast<double>(weights); }
+};
+
+/// Writes a model, a GGUF file or a folder, as a GGUF file with matrices of the planned types: codes are opened, and
+/// every number is rounded to the nearest of its block as ggml does.
+/// @param out  is replaced when all is written.
+/// @throws formats::Error, one sentence: rows that fit no block where `fit` is not set, a pattern that fits no matrix,
+/// a head that is the embedding, NaN among weights, what `convert` and the readers refuse.
+Quantized quantize(const ModelFile& model, const std::string& out, const QuantizeOptions& options,
+                   const kernels::Parallel& parallel);
+
+}  // namespace bie::llm

@@ -1,0 +1,97 @@
+// The work of bie quantize on language models.
+#include "bie/llm/quantize.h"
+
+#include <CLI/Error.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <stdexcept>
+
+#include "bie/formats/error.h"
+#include "cli/llm/language.h"
+#include "cli/net_main/llm/loaded_language.h"
+#include "cli/support/command_files.h"
+#include "cli/support/inspect_weights.h"
+#include "cli/support/log.h"
+#include "cli/support/progress_bar.h"
+#include "cli/support/result.h"
+#include "cli/support/text.h"
+
+namespace bie::cli {
+namespace {
+
+llm::TypePlan plan_of(const QuantizeArguments& a) {
+  if (a.type.empty())
+    throw CLI::ValidationError("--type", "expected one of " + llm::quantized_type_names() + ", got none");
+  llm::TypePlan plan{
+      llm::quantized_type(a.type), llm::quantized_type(a.embedding), llm::quantized_type(a.head), {}, a.fit};
+  for (const std::string& keep : a.keep) {
+    const std::size_t at = keep.rfind('=');
+    const formats::GgufType* const type = at == std::string::npos ? nullptr : llm::quantized_type(keep.substr(at + 1));
+    if (type == nullptr || at == 0)
+      throw CLI::ValidationError("--keep", "expected PATTERN=TYPE, of a type among " + llm::quantized_type_names() +
+                                               ", got " + formats::in_quotes(keep));
+    plan.keep.emplace_back(keep.substr(0, at), type);
+  }
+  return plan;
+}
+
+void read_files(const std::string& model, CommandFiles* files) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(model, error)) files->reads(model, "the model's file");
+  for (std::filesystem::directory_iterator at(model, error), last; !error && at != last; at.increment(error))
+    files->reads(at->path().string(), "a file of the model");
+}
+
+Json plan_json(const std::vector<std::pair<std::string, std::string>>& types) {
+  Json list = Json::array();
+  for (const auto& [name, type] : types) list.push_back({{"name", name}, {"type", type}});
+  return list;
+}
+
+}  // namespace
+
+void quantize_language(const QuantizeArguments& a, const Global& global) {
+  if (!is_language_model(a.model) && std::filesystem::exists(a.model))
+    throw std::runtime_error(a.model +
+                             ": expected a GGUF file or a folder with a tokenizer; bie quantize of nets needs the "
+                             "training half of bie, which has torch: pip install bie-cli");
+  llm::QuantizeOptions options{plan_of(a), {}};
+  if (!a.out.ends_with(".gguf"))
+    throw CLI::ValidationError("--out", "expected a name that ends in .gguf, got " + formats::in_quotes(a.out));
+  CommandFiles files;
+  read_files(a.model, &files);
+  files.writes("--out", a.out);
+  const llm::ModelFile model = llm::open_model(a.model);
+  ProgressBar bar("quantize");
+  if (!global.quiet)
+    options.progress = [&](std::size_t done, std::size_t all) {
+      bar.show(static_cast<double>(done) / static_cast<double>(all), format("tensor %zu of %zu", done + 1, all));
+    };
+  const auto begin = std::chrono::steady_clock::now();
+  const auto pool = pool_of(global);
+  const llm::Quantized made = llm::quantize(model, a.out, options, pool->parallel());
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  bar.clear();
+  for (const auto& [name, type] : made.unfit)
+    log::warn(name + " is " + type + ", as its rows fit no block of the type");
+  if (global.json) {
+    print_json("quantize", {{"file", a.out},
+                            {"bytes", made.bytes},
+                            {"bits_a_weight", made.bits_a_weight()},
+                            {"seconds", seconds},
+                            {"plan", plan_json(made.plan)},
+                            {"unfit", plan_json(made.unfit)}});
+    return;
+  }
+  std::map<std::string, std::int64_t> count;
+  for (const auto& [name, type] : made.plan) ++count[type];
+  std::string types;
+  for (const auto& [type, matrices] : count)
+    types += format("%s%lld %s", types.empty() ? "" : ", ", static_cast<long long>(matrices), type.c_str());
+  std::printf("%s: %.1f MB, %.3f bits a weight, matrices of %s; %.1f s\n", printable(a.out).c_str(),
+              static_cast<double>(made.bytes) / 1e6, made.bits_a_weight(), types.c_str(), seconds);
+}
+
+}  // namespace bie::cli

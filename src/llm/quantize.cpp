@@ -1,0 +1,185 @@
+#include "bie/llm/quantize.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <string_view>
+
+#include "bie/formats/error.h"
+#include "bie/formats/gguf_writer.h"
+#include "bie/llm/config.h"
+#include "bie/llm/convert.h"
+#include "bie/weights/file_matrix.h"
+#include "llm/file_type.h"
+#include "llm/rounded_rows.h"
+
+namespace bie::llm {
+namespace {
+
+using formats::Error;
+using formats::GgufOutput;
+using formats::GgufType;
+using formats::joined;
+
+/// Types that are written, and what stands in for one whose blocks do not divide a row: the smallest that is no worse.
+struct Choice {
+  std::string_view option, type, next;
+};
+constexpr Choice choices[] = {
+    {"f32", "F32", ""},       {"f16", "F16", ""},         {"bf16", "BF16", ""},     {"q8_0", "Q8_0", "f16"},
+    {"q6_k", "Q6_K", "q8_0"}, {"q5_k", "Q5_K", "q5_1"},   {"q5_1", "Q5_1", "f16"},  {"q5_0", "Q5_0", "f16"},
+    {"q4_k", "Q4_K", "q5_0"}, {"q4_1", "Q4_1", "f16"},    {"q4_0", "Q4_0", "f16"},  {"q3_k", "Q3_K", "q4_0"},
+    {"q2_k", "Q2_K", "q4_0"}, {"tq2_0", "TQ2_0", "q2_0"}, {"q2_0", "Q2_0", "q4_0"}, {"q1_0", "Q1_0", "q2_0"},
+};
+
+template <class Test>
+const Choice* find(const Test& test) {
+  const auto* const found = std::find_if(std::begin(choices), std::end(choices), test);
+  return found == std::end(choices) ? nullptr : found;
+}
+
+/// Whether * and ? of a pattern can stand for what a name has there.
+bool fits(std::string_view pattern, std::string_view name) {
+  std::size_t p = 0, n = 0, star = std::string_view::npos, from = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n]) && pattern[p] != '*') {
+      ++p;
+      ++n;
+    } else if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      from = n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++from;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
+constexpr std::string_view embedding_name = "token_embd.weight", head_name = "output.weight";
+
+/// Types by a plan, and what came of them.
+class Planner {
+ public:
+  Planner(const ModelFile& model, const TypePlan& plan) : model_(model), plan_(plan), fitting_(plan.keep.size()) {}
+
+  const GgufType& type_of(const std::string& name, std::int64_t columns, Quantized* result) {
+    const GgufType* const asked = asked_for(name);
+    const GgufType* type = asked;
+    while (columns % type->weights != 0) {
+      const Choice* const choice = find([&](const Choice& c) { return c.type == type->name; });
+      if (!plan_.fit)
+        model_.fail(joined("tensor ", formats::in_quotes(model_.called(name)), ": rows of ", columns,
+                           " are no whole blocks of ", type->weights, ", as ", type->name, " has them; --fit takes ",
+                           choice->next, " or what fits instead, --keep and --embedding another type"));
+      type = quantized_type(std::string(choice->next));
+    }
+    if (type != asked) result->unfit.emplace_back(name, type->name);
+    result->plan.emplace_back(name, type->name);
+    has_head_ = has_head_ || name == head_name;
+    return *type;
+  }
+
+  void check_all_used() const {
+    for (std::size_t i = 0; i < plan_.keep.size(); ++i)
+      if (!fitting_[i])
+        model_.fail(joined("--keep ", plan_.keep[i].first, ": expected the name of a matrix, got one that fits none"));
+    if (plan_.head != nullptr && !has_head_)
+      model_.fail("--head: expected a model with a head of its own, got one whose head is the embedding");
+  }
+
+ private:
+  const GgufType* asked_for(const std::string& name) {
+    const GgufType* kept = nullptr;
+    for (std::size_t i = 0; i < plan_.keep.size(); ++i) {
+      if (!fits(plan_.keep[i].first, name)) continue;
+      fitting_[i] = true;
+      if (kept == nullptr) kept = plan_.keep[i].second;
+    }
+    if (kept != nullptr) return kept;
+    if (name == embedding_name && plan_.embedding != nullptr) return plan_.embedding;
+    if (name == head_name && plan_.head != nullptr) return plan_.head;
+    return plan_.type;
+  }
+
+  const ModelFile& model_;
+  const TypePlan& plan_;
+  std::vector<bool> fitting_;
+  bool has_head_ = false;
+};
+
+void quantize_file(const ModelFile& model, const std::string& out, const QuantizeOptions& options,
+                   const kernels::Parallel& parallel, Planner* planner, Quantized* result) {
+  std::vector<GgufOutput> outputs;
+  for (const formats::GgufTensor& tensor : model.gguf.tensors) {
+    result->weights += tensor.count();
+    if (tensor.sizes.size() != 2) {
+      outputs.push_back({tensor.name, tensor.sizes, tensor.type, tensor.bytes->data, tensor.bytes->size});
+      result->bytes += tensor.bytes->size;
+      continue;
+    }
+    const GgufType& type = planner->type_of(tensor.name, tensor.columns(), result);
+    const std::int64_t bytes = tensor.count() / type.weights * type.bytes;
+    const weights::FileMatrix matrix(
+        joined(model.kind, " ", model.path(), ": tensor ", formats::in_quotes(tensor.name)), tensor);
+    outputs.push_back({tensor.name, tensor.sizes, &type, nullptr, bytes, [matrix, &type, &parallel] {
+                         const ReadRow read = [&](std::int64_t row, float* values) { matrix.read_row(row, values); };
+                         auto blocks =
+                             rounded_rows(matrix.what(), type, matrix.rows(), matrix.columns(), read, parallel);
+                         matrix.let_go();
+                         return blocks;
+                       }});
+    result->bytes += bytes;
+  }
+  planner->check_all_used();
+  if (options.progress)
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      if (outputs[i].make)
+        outputs[i].make = [&options, i, all = outputs.size(), make = std::move(outputs[i].make)] {
+          options.progress(i, all);
+          return make();
+        };
+  std::map<std::string, formats::GgufValue> metadata = model.gguf.metadata;
+  std::erase_if(metadata, [](const auto& entry) { return entry.first.starts_with("split."); });  // it is one file
+  metadata["general.quantization_version"] = {formats::GgufValueType::u32, std::uint64_t{2}};
+  put_file_type(outputs, &metadata);
+  formats::save_gguf(out, metadata, outputs);
+}
+
+}  // namespace
+
+const GgufType* quantized_type(const std::string& name) {
+  const Choice* const found = find([&](const Choice& c) { return c.option == name; });
+  return found == nullptr ? nullptr : formats::gguf_type(found->type);
+}
+
+std::string quantized_type_names() {
+  std::string names;
+  for (const Choice& choice : choices) names += (names.empty() ? "" : ", ") + std::string(choice.option);
+  return names;
+}
+
+Quantized quantize(const ModelFile& model, const std::string& out, const QuantizeOptions& options,
+                   const kernels::Parallel& parallel) {
+  static_cast<void>(read_config(model));  // a model that is not read is refused before anything is written
+  Quantized result;
+  Planner planner(model, options.plan);
+  if (!model.is_folder()) {
+    quantize_file(model, out, options, parallel, &planner, &result);
+    return result;
+  }
+  ConvertOptions convert_options;
+  convert_options.progress = options.progress;
+  convert_options.plan = [&](const std::string& name, std::int64_t columns) -> const GgufType& {
+    return planner.type_of(name, columns, &result);
+  };
+  convert_options.check = [&] { planner.check_all_used(); };
+  const Converted made = convert(model, out, convert_options, parallel);
+  result.bytes = made.bytes;
+  result.weights = made.weights;
+  return result;
+}
+
+}  // namespace bie::llm

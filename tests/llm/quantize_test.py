@@ -1,0 +1,260 @@
+"""bie quantize on language models: every type's blocks, the plan of types, and a sentence for what cannot be."""
+
+import json
+import re
+import resource
+import signal
+import subprocess
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+import gguf
+from coded_folders import write_coded_folder
+from llm_library import EXACT
+from model_folders import write_tokenizer_files, write_whole_folder
+from small_models import write_changed
+
+WIDE = {"hidden_size": 256, "intermediate_size": 512}
+#: Types, and how far weights may be from the floats: the root of the mean square over that of the floats.
+TYPES = {
+    **{"f32": 0, "bf16": 2e-3, "f16": 3e-4, "q8_0": 6e-3, "q6_k": 0.02, "q5_k": 0.04, "q5_1": 0.05, "q5_0": 0.05},
+    **{"q4_k": 0.08, "q4_1": 0.09, "q4_0": 0.1, "q3_k": 0.2, "q2_k": 0.35, "tq2_0": 0.9, "q2_0": 0.9, "q1_0": 0.9},
+}
+NOT_OPENED_BY_THE_PACKAGE = ["q2_0", "q1_0"]
+ROUNDED_BY_THE_PACKAGE = ["q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "tq2_0", "f16", "bf16"]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A folder whose rows are whole blocks of 256, and its model."""
+    path = tmp_path_factory.mktemp("wide") / "folder"
+    model = write_whole_folder(path, "llama", **WIDE)
+    return path, model
+
+
+@pytest.fixture
+def quantize(bie, tmp_path):
+    def run(model, *words, out="out.gguf"):
+        return subprocess.run(
+            [bie, "quantize", model, "-o", tmp_path / out, *map(str, words)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    return run
+
+
+@pytest.fixture
+def quantized(quantize, tmp_path):
+    def run(model, *words, out="out.gguf"):
+        process = quantize(model, *words, "--json", out=out)
+        assert process.returncode == 0, process.stderr
+        return tmp_path / out, json.loads(process.stdout)
+
+    return run
+
+
+def tensors_of(path) -> dict[str, gguf.ReaderTensor]:
+    return {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
+
+
+def types_of(path) -> dict[str, str]:
+    return {name: tensor.tensor_type.name for name, tensor in tensors_of(path).items()}
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_type_of_a_folder_and_of_its_file(library, quantized, bie, source, tmp_path, name):
+    folder, model = source
+    path, told = quantized(folder, "--type", name)
+    plain = tmp_path / "plain.gguf"
+    subprocess.run([bie, "convert", folder, "-o", plain, "--type", "f32"], check=True, capture_output=True)
+    again, _ = quantized(plain, "--type", name.upper(), out="again.gguf")
+    assert path.read_bytes() == again.read_bytes()
+    assert {entry["type"] for entry in told["plan"]} == {name.upper()}
+    assert np.isfinite(library.model(path).logits(range(20))).all()
+    if name in NOT_OPENED_BY_THE_PACKAGE:
+        return
+    tensors = tensors_of(path)
+    for key, tensor in tensors.items():
+        assert tensor.tensor_type.name == (name.upper() if len(tensor.shape) == 2 else "F32"), key
+    assert told["bytes"] == sum(tensor.n_bytes for tensor in tensors.values())
+    weights = sum(int(tensor.n_elements) for tensor in tensors.values())
+    assert told["bits_a_weight"] == pytest.approx(8 * told["bytes"] / weights)
+    floats = model.model.layers[1].mlp.up_proj.weight.detach().numpy()
+    tensor = tensors["blk.1.ffn_up.weight"]
+    opened = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+    assert np.square(opened - floats).mean() <= TYPES[name] ** 2 * np.square(floats).mean()
+
+
+@pytest.mark.parametrize("name", ROUNDED_BY_THE_PACKAGE)
+def test_blocks_are_those_of_the_package(quantized, source, name):
+    folder, model = source
+    kind = gguf.GGMLQuantizationType[name.upper()]
+    found = tensors_of(quantized(folder, "--type", name)[0])
+    for key, weight in (
+        ("token_embd.weight", model.model.embed_tokens.weight),
+        ("blk.1.ffn_down.weight", model.model.layers[1].mlp.down_proj.weight),
+    ):
+        wanted = gguf.quants.quantize(weight.detach().numpy(), kind)
+        assert np.array_equal(found[key].data.reshape(-1).view(np.uint8), wanted.reshape(-1).view(np.uint8))
+
+
+def test_threads_do_not_change_a_byte(quantized, source):
+    files = [quantized(source[0], "--type", "q4_k", "--threads", n, out=f"{n}.gguf")[0] for n in (1, 3)]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_a_file_of_codes_is_quantised_again(library, quantized, source):
+    first, _ = quantized(source[0], "--type", "q8_0", out="first.gguf")
+    second, _ = quantized(first, "--type", "q4_0", out="second.gguf")
+    opened = gguf.quants.dequantize(tensors_of(first)["blk.0.attn_v.weight"].data, gguf.GGMLQuantizationType.Q8_0)
+    wanted = gguf.quants.quantize(opened, gguf.GGMLQuantizationType.Q4_0)
+    assert np.array_equal(tensors_of(second)["blk.0.attn_v.weight"].data, wanted)
+    same, _ = quantized(first, "--type", "q8_0", out="same.gguf")
+    before, after = tensors_of(first), tensors_of(same)
+    assert all(np.array_equal(before[key].data, after[key].data) for key in before)
+
+
+def test_codes_of_a_folder_are_opened(quantized, library, tmp_path):
+    folder = tmp_path / "gptq"
+    tokens = write_tokenizer_files(folder)
+    write_coded_folder(folder, "gptq of 4 bits", vocabulary=tokens + 4)
+    path, _ = quantized(folder, "--type", "f32")
+    assert set(types_of(path).values()) == {"F32"}
+    ids = library.model(folder).tokenize("The water boils")
+    wanted, found = (library.model(each, EXACT).logits(ids) for each in (folder, path))
+    assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max()
+
+
+def test_the_plan_by_names(quantized, source):
+    words = ["--type", "q4_0", "--embedding", "q8_0", "--head", "q6_k"]
+    keeps = ["--keep", "blk.0.*=f16", "--keep", "blk.?.ffn_down*=q5_1", "--keep", "blk.0.ffn_up.weight=f32"]
+    path, told = quantized(source[0], *words, *keeps)
+    types = types_of(path)
+    assert {entry["name"]: entry["type"] for entry in told["plan"]} == {
+        name: kind for name, kind in types.items() if tensors_of(path)[name].data.ndim == 2
+    }
+    assert types["token_embd.weight"] == "Q8_0" and types["output.weight"] == "Q6_K"
+    for part in ("attn_q", "attn_output", "ffn_up", "ffn_down"):  # the first that fits counts
+        assert types[f"blk.0.{part}.weight"] == "F16"
+    assert types["blk.1.ffn_down.weight"] == "Q5_1" and types["blk.1.ffn_up.weight"] == "Q4_0"
+    assert types["blk.1.attn_norm.weight"] == "F32"
+
+
+def test_the_next_type_where_rows_are_no_blocks(quantized, quantize, models):
+    model = models("llama")  # rows of 64 and 96
+    path, told = quantized(model, "--type", "q4_k", "--fit")
+    assert set(types_of(path).values()) == {"Q5_0", "F32"}
+    assert {entry["type"] for entry in told["unfit"]} == {"Q5_0"} and len(told["unfit"]) == len(told["plan"])
+    _, told = quantized(model, "--type", "q1_0", "--fit")
+    types = {entry["name"]: entry["type"] for entry in told["plan"]}
+    assert types["blk.0.ffn_down.weight"] == "Q4_0" and types["blk.0.ffn_up.weight"] == "Q2_0"
+    process = quantize(model, "--type", "q4_k")
+    assert process.returncode == 3
+    assert "rows of 64 are no whole blocks of 256, as Q4_K has them; --fit takes q5_0" in process.stderr
+
+
+def test_metadata_stay(quantized, source):
+    first, _ = quantized(source[0], "--type", "q8_0", out="first.gguf")
+    second, _ = quantized(first, "--type", "q4_0", out="second.gguf")
+
+    def fields(path):
+        read = gguf.GGUFReader(path).fields
+        return {key: field.contents() for key, field in read.items() if not key.startswith("GGUF.")}
+
+    before, after = fields(first), fields(second)
+    assert (before.pop("general.file_type"), after.pop("general.file_type")) == (7, 2)
+    assert before == after and "tokenizer.chat_template" in after
+
+
+def test_without_json_it_is_a_line(quantize, source, tmp_path):
+    process = quantize(source[0], "--type", "q4_0")
+    assert re.fullmatch(
+        rf"{tmp_path}/out.gguf: [0-9.]+ MB, [0-9.]+ bits a weight, matrices of 16 Q4_0; [0-9.]+ s\n", process.stdout
+    )
+
+
+class TestRefusals:
+    @pytest.fixture(scope="class")
+    def file(self, tmp_path_factory):
+        return write_changed(tmp_path_factory.mktemp("model") / "model.gguf")
+
+    @pytest.mark.parametrize(
+        ("words", "code", "sentence"),
+        [
+            ([], 2, "--type: expected one of f32, f16, .*, q1_0, got none"),
+            (["--type", "q9"], 2, "--type"),
+            (["--type", "q4_0", "--bits", "4"], 2, "not expected: .*--bits"),
+            (
+                ["--type", "q4_0", "--keep", "blk.0"],
+                2,
+                '--keep: expected PATTERN=TYPE, of a type among .*, got "blk.0"',
+            ),
+            (["--type", "q4_0", "--keep", "=q8_0"], 2, "--keep: expected PATTERN=TYPE"),
+            (["--type", "q4_0", "--keep", "blk.7.*=q8_0"], 3, "--keep blk.7.*: expected the name of a matrix"),
+            (["--type", "q4_0", "--keep", "*norm*=q8_0"], 3, "expected the name of a matrix, got one that fits none"),
+            (["--type", "q2_k"], 3, r'tensor "\S+": rows of \d+ are no whole blocks of 256'),
+        ],
+    )
+    def test_options_that_cannot_be(self, quantize, file, tmp_path, words, code, sentence):
+        process = quantize(file, *words)
+        assert process.returncode == code and re.search(sentence, process.stderr), process.stderr
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_head_that_is_the_embedding(self, quantize, models):
+        process = quantize(models("tied llama"), "--type", "q8_0", "--head", "f16")
+        assert process.returncode == 3 and "--head: expected a model with a head of its own" in process.stderr
+
+    @pytest.mark.parametrize("name", ["out.bin", "out", "gguf"])
+    def test_another_kind_of_file(self, quantize, file, name):
+        process = quantize(file, "--type", "q8_0", out=name)
+        assert process.returncode == 2 and "expected a name that ends in .gguf" in process.stderr
+
+    def test_an_output_that_is_the_input(self, bie, file):
+        before = file.read_bytes()
+        process = subprocess.run([bie, "quantize", file, "-o", file, "--type", "q8_0"], capture_output=True, text=True)
+        assert process.returncode == 3 and "--out" in process.stderr and file.read_bytes() == before
+
+    def test_an_output_in_the_folder_of_the_input(self, bie, source):
+        out = source[0] / "model.safetensors"
+        before = out.read_bytes()
+        link = source[0] / "link.gguf"
+        link.symlink_to(out)
+        process = subprocess.run(
+            [bie, "quantize", source[0], "-o", link, "--type", "q8_0"], capture_output=True, text=True
+        )
+        link.unlink()
+        assert process.returncode == 3 and out.read_bytes() == before
+
+    @pytest.mark.parametrize("kind", ["q4_0", "q4_k"])
+    @pytest.mark.parametrize("value", [np.nan, np.inf])
+    def test_numbers_that_are_none(self, quantize, tmp_path, value, kind):
+        def spoil(tensors):
+            tensors["blk.1.ffn_up.weight"][3, 5] = value
+
+        path = write_changed(tmp_path / "spoilt.gguf", spoil)
+        process = quantize(path, "--type", kind, "--fit")
+        assert process.returncode == 3
+        assert 'tensor "blk.1.ffn_up.weight": the values hold NaN or infinity' in process.stderr
+        assert [each.name for each in tmp_path.iterdir()] == ["spoilt.gguf"]
+
+    def test_a_net(self, quantize, tmp_path):
+        (tmp_path / "net.safetensors").write_bytes(b"\0" * 100)
+        process = quantize(tmp_path / "net.safetensors", "--type", "q8_0")
+        assert process.returncode != 0 and "expected a GGUF file or a folder with a tokenizer" in process.stderr
+
+    def test_a_disk_that_is_full(self, bie, file, tmp_path):
+        words = [bie, "quantize", file, "-o", tmp_path / "out.gguf", "--type", "f32"]
+
+        def limit():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+
+        process = subprocess.run(words, capture_output=True, text=True, preexec_fn=limit)
+        assert process.returncode == 3 and "out.gguf" in process.stderr
+        assert list(tmp_path.iterdir()) == []
