@@ -141,7 +141,7 @@ void tell_speed(const EvaluateArguments& a, const Global& global) {
     for (std::int64_t round = 0; round < a.rounds; ++round) {
       if (!global.quiet)
         bar.show(static_cast<double>(round) / static_cast<double>(a.rounds),
-                 format("%lld tokens, round %lld", static_cast<long long>(length), static_cast<long long>(round + 1)));
+                 format("%lld tokens, round %lld", static_cast<long long>(length), static_cast<long long>(round) + 1));
       llm::Sequence text = language.session.sequence();
       for (Speed& speed : of_length) {
         go_on();
