@@ -178,7 +178,8 @@ TEST(GgufWriter, KQuantsOfStrangeBlocks) {
     expect_sentence(refusal([&] { gguf_rounded("x", type, x.data(), 1, 256); }), "x", "is beyond 16-bit floats");
     x[7] = std::numeric_limits<float>::quiet_NaN();
     expect_sentence(refusal([&] { gguf_rounded("x", type, x.data(), 1, 256); }), "x", "NaN or infinity");
-    expect_sentence(refusal([&] { gguf_rounded("x", type, x.data(), 1, 255); }), "x", "no whole number of blocks of 256");
+    expect_sentence(refusal([&] { gguf_rounded("x", type, x.data(), 1, 255); }), "x",
+                    "no whole number of blocks of 256");
   }
 }
 

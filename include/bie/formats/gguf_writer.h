@@ -18,8 +18,8 @@ namespace bie::formats {
 /// that are no whole blocks, a scale or offset that is no 16-bit float, a type that is not written.
 std::vector<std::uint8_t> gguf_blocks(const std::string& what, const GgufType& type, const CodedRows& rows);
 
-/// Floats [rows, columns] rounded to blocks of one of these types or of Q2_K to Q6_K, as ggml's quantize_row_*_ref does,
-/// to the bit.
+/// Floats [rows, columns] rounded to blocks of one of these types or of Q2_K to Q6_K, as ggml's quantize_row_*_ref
+/// does, to the bit.
 /// @throws Error for NaN, infinity, a scale beyond 16-bit floats, rows that are no whole blocks, another type.
 std::vector<std::uint8_t> gguf_rounded(const std::string& what, const GgufType& type, const float* values,
                                        std::int64_t rows, std::int64_t columns);

@@ -32,8 +32,8 @@ def save_gguf(
     Args:
         tensors: by name: a tensor in its dtype; a ``GgufTensor`` of another file as it is; ``(source, type)``. A source
             of codes (an ``MPQLinear``, a ``WeightOnlyEmbedding``, a ``CodedRows``) is written as it is, to the bit, and
-            refused where the type cannot hold it. A float tensor is rounded to Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q1_0, Q2_0,
-            TQ2_0 or Q2_K to Q6_K as ggml's reference does, or converted to F32, F16 or BF16.
+            refused where the type cannot hold it. A float tensor is rounded to Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q1_0,
+            Q2_0, TQ2_0 or Q2_K to Q6_K as ggml's reference does, or converted to F32, F16 or BF16.
         metadata: numbers, strings, bools and lists of them, by key. ``general.quantization_version`` is 2 beside blocks
             of codes unless it says otherwise.
         types: of entries of the metadata, as ``GgufFile.types`` says them; else whole numbers are uint32 (lists int32)
