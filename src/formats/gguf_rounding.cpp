@@ -4,10 +4,12 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
+#include <numeric>
 
 #include "bie/formats/error.h"
 #include "bie/formats/gguf_writer.h"
 #include "formats/gguf_k_blocks.h"
+#include "formats/group_search.h"
 #include "formats/half.h"
 
 namespace bie::formats {
@@ -92,19 +94,11 @@ float reciprocal(float d) {
 /// Towards 0.
 int whole(float value) { return static_cast<int>(value); }
 
-/// The number of the greatest size, the first of several.
-float widest(const float* x, int count) {
-  float found = 0;
-  for (int i = 0; i < count; ++i)
-    if (std::fabs(x[i]) > std::fabs(found)) found = x[i];
-  return found;
-}
-
 /// Codes of 2^(bits - 1) for 0 and of 0 for the number of the greatest size.
 template <int bits>
 void round_around_zero(const float* x, Byte* codes, float* s, float* /*z*/) {
   constexpr int half = 1 << (bits - 1);
-  *s = widest(x, 32) / -half;
+  *s = widest<32>(x) / -half;
   const float inverse = reciprocal(*s);
   for (int i = 0; i < 32; ++i)
     codes[i] = static_cast<Byte>(std::min(2 * half - 1, whole(x[i] * inverse + (static_cast<float>(half) + 0.5f))));
@@ -125,7 +119,7 @@ void round_between_ends(const float* x, Byte* codes, float* s, float* z) {
 }
 
 void round_q8_0(const float* x, Byte* codes, float* s, float* /*z*/) {
-  *s = std::fabs(widest(x, 32)) / 127;
+  *s = std::fabs(widest<32>(x)) / 127;
   const float inverse = reciprocal(*s);
   for (int i = 0; i < 32; ++i) codes[i] = static_cast<Byte>(static_cast<int>(std::round(x[i] * inverse)) + 128);
 }
@@ -141,24 +135,83 @@ void round_q1_0(const float* x, Byte* codes, float* s, float* z) {
 /// -1, 0 and 1 times the greatest size.
 template <int weights>
 void round_ternary(const float* x, Byte* codes, float* s, float* /*z*/) {
-  *s = std::fabs(widest(x, weights));
+  *s = std::fabs(widest<weights>(x));
   const float inverse = reciprocal(*s);
   for (int i = 0; i < weights; ++i) codes[i] = static_cast<Byte>(static_cast<int>(std::round(x[i] * inverse)) + 1);
 }
 
+/// The same with the least weighted error among several scales.
+using SearchBlock = void (*)(const float* x, const float* weights, Byte* codes, float* s, float* z);
+
+template <int bits>
+void search_around_zero(const float* x, const float* weights, Byte* codes, float* s, float* /*z*/) {
+  constexpr int half = 1 << (bits - 1);
+  *s = fit_scale<32>(x, weights, half, codes);
+  const float d = as_half(*s);
+  for (int i = 0; i < 32; ++i) codes[i] = static_cast<Byte>(half + (d == 0 ? 0 : nearest(x[i] / d, -half, half - 1)));
+}
+
+template <int bits>
+void search_between_ends(const float* x, const float* weights, Byte* codes, float* s, float* z) {
+  constexpr int most = (1 << bits) - 1;
+  const Line line = fit_line<32>(x, weights, {most, -1.0F, 20, false}, codes);
+  *s = line.scale;
+  *z = line.offset;
+  const float d = as_half(*s), offset = as_half(*z);
+  for (int i = 0; i < 32; ++i) codes[i] = static_cast<Byte>(d == 0 ? 0 : nearest((x[i] + offset) / d, 0, most));
+}
+
+/// Of all sets of the largest numbers, the rest being 0, the one with the least weighted error.
+template <int count>
+void search_ternary(const float* x, const float* weights, Byte* codes, float* s, float* /*z*/) {
+  int order[count];
+  std::iota(std::begin(order), std::end(order), 0);
+  std::sort(std::begin(order), std::end(order), [x](int a, int b) {
+    return std::fabs(x[a]) > std::fabs(x[b]) || (std::fabs(x[a]) == std::fabs(x[b]) && a < b);
+  });
+  float sum = 0, all = 0, best = 0;
+  for (const int i : order) {
+    sum += weights[i] * std::fabs(x[i]);
+    all += weights[i];
+    if (sum * sum <= best * all) continue;
+    best = sum * sum / all;
+    *s = sum / all;
+  }
+  const float d = as_half(*s);
+  for (int i = 0; i < count; ++i) codes[i] = static_cast<Byte>(1 + (d == 0 ? 0 : nearest(x[i] / d, -1, 1)));
+}
+
+void search_q1_0(const float* x, const float* weights, Byte* codes, float* s, float* z) {
+  float sum = 0, all = 0;
+  for (int i = 0; i < 128; ++i) {
+    sum += weights[i] * std::fabs(x[i]);
+    all += weights[i];
+  }
+  *z = sum / all;
+  *s = 2 * *z;
+  for (int i = 0; i < 128; ++i) codes[i] = x[i] >= 0 ? 1 : 0;
+}
+
 struct Writer {
   std::string_view name;
-  CloseBlock close;  ///< null for K-quants
+  CloseBlock close;  ///< null for K-quants, as the next two
   RoundBlock round;
+  SearchBlock search;  ///< null where a search has nothing to gain
   RoundKBlock round_k = nullptr;
 };
-constexpr Writer writers[] = {{"Q4_0", close_q4_0, round_around_zero<4>}, {"Q4_1", close_q4_1, round_between_ends<4>},
-                              {"Q5_0", close_q5_0, round_around_zero<5>}, {"Q5_1", close_q5_1, round_between_ends<5>},
-                              {"Q8_0", close_q8_0, round_q8_0},           {"Q1_0", close_q1_0, round_q1_0},
-                              {"Q2_0", close_q2_0, round_ternary<64>},    {"TQ2_0", close_tq2_0, round_ternary<256>},
-                              {"Q2_K", nullptr, nullptr, round_q2_k},     {"Q3_K", nullptr, nullptr, round_q3_k},
-                              {"Q4_K", nullptr, nullptr, round_q4_k},     {"Q5_K", nullptr, nullptr, round_q5_k},
-                              {"Q6_K", nullptr, nullptr, round_q6_k}};
+constexpr Writer writers[] = {{"Q4_0", close_q4_0, round_around_zero<4>, search_around_zero<4>},
+                              {"Q4_1", close_q4_1, round_between_ends<4>, search_between_ends<4>},
+                              {"Q5_0", close_q5_0, round_around_zero<5>, search_around_zero<5>},
+                              {"Q5_1", close_q5_1, round_between_ends<5>, search_between_ends<5>},
+                              {"Q8_0", close_q8_0, round_q8_0, nullptr},
+                              {"Q1_0", close_q1_0, round_q1_0, search_q1_0},
+                              {"Q2_0", close_q2_0, round_ternary<64>, search_ternary<64>},
+                              {"TQ2_0", close_tq2_0, round_ternary<256>, search_ternary<256>},
+                              {"Q2_K", nullptr, nullptr, nullptr, round_q2_k},
+                              {"Q3_K", nullptr, nullptr, nullptr, round_q3_k},
+                              {"Q4_K", nullptr, nullptr, nullptr, round_q4_k},
+                              {"Q5_K", nullptr, nullptr, nullptr, round_q5_k},
+                              {"Q6_K", nullptr, nullptr, nullptr, round_q6_k}};
 constexpr int most_weights = 256;
 
 const Writer& writer_of(const std::string& what, const GgufType& type, std::int64_t columns) {
@@ -175,6 +228,21 @@ const Writer& writer_of(const std::string& what, const GgufType& type, std::int6
 
 /// More than any block stands for, 65,504 times 127 and 32 at most, and small enough for sums of cubes in float32.
 bool is_beyond_k_quants(float value) { return std::fabs(value) > 1e9f; }
+
+/// Numbers above 0 with a mean of 1; nothing where all are 0.
+std::vector<float> weights_of(const std::string& what, const float* importance, std::int64_t columns) {
+  std::vector<float> weights;
+  if (importance == nullptr) return weights;
+  const auto is_wrong = [](float v) { return !(v >= 0 && std::isfinite(v)); };
+  if (std::any_of(importance, importance + columns, is_wrong))
+    throw Error(joined(what, ": the weights of errors hold NaN, infinity or a number below 0"));
+  const double mean = std::accumulate(importance, importance + columns, 0.0) / static_cast<double>(columns);
+  if (mean == 0) return weights;
+  constexpr double least = 1e-6;  // of an input that hardly occurs
+  for (std::int64_t i = 0; i < columns; ++i)
+    weights.push_back(static_cast<float>(std::max(least, static_cast<double>(importance[i]) / mean)));
+  return weights;
+}
 
 bool is_half(float value) { return float_of_half(half_of_float(value)) == value; }
 
@@ -213,9 +281,10 @@ std::vector<Byte> gguf_blocks(const std::string& what, const GgufType& type, con
 }
 
 std::vector<Byte> gguf_rounded(const std::string& what, const GgufType& type, const float* values, std::int64_t rows,
-                               std::int64_t columns) {
+                               std::int64_t columns, const float* importance) {
   const Writer& writer = writer_of(what, type, columns);
   const std::int64_t count = rows * columns;
+  const std::vector<float> weights = weights_of(what, importance, columns);
   if (!std::all_of(values, values + count, [](float v) { return std::isfinite(v); }))
     throw Error(joined(what, ": the values hold NaN or infinity"));
   if (writer.round_k != nullptr)
@@ -225,14 +294,18 @@ std::vector<Byte> gguf_rounded(const std::string& what, const GgufType& type, co
   Byte* to = blocks.data();
   Byte codes[most_weights];
   for (std::int64_t i = 0; i < count; i += type.weights, to += type.bytes) {
+    const float* const of_block = weights.empty() ? nullptr : weights.data() + i % columns;
     if (writer.round_k != nullptr) {
-      const float largest = writer.round_k(values + i, to);
+      const float largest = writer.round_k(values + i, of_block, to);
       if (!std::isfinite(float_of_half(half_of_float(largest))))
         throw Error(joined(what, ": a block's scale of ", largest, " is beyond 16-bit floats"));
       continue;
     }
     float s = 0, z = 0;
-    writer.round(values + i, codes, &s, &z);
+    if (of_block != nullptr && writer.search != nullptr)
+      writer.search(values + i, of_block, codes, &s, &z);
+    else
+      writer.round(values + i, codes, &s, &z);
     if (!std::isfinite(float_of_half(half_of_float(s))) && type.name != "Q1_0")
       throw Error(joined(what, ": a block's scale of ", s, " is beyond 16-bit floats"));
     if (!std::isfinite(float_of_half(half_of_float(z))))

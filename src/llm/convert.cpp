@@ -123,6 +123,10 @@ class Writer {
     return columns % type.weights == 0 ? type : *formats::gguf_type("F16");
   }
 
+  const float* importance_of(const std::string& name, std::int64_t columns) const {
+    return options_.importance ? options_.importance(name, columns) : nullptr;
+  }
+
   /// Rows in an order.
   static ReadRow ordered(const RowOrder& order, ReadRow read) {
     if (order.empty()) return read;
@@ -134,9 +138,10 @@ class Writer {
   void put_rows(const std::string& name, const GgufType& type, const RowOrder& order,
                 const weights::FileMatrix& matrix) {
     expect_rows(matrix.what(), order, matrix.rows());
-    put(name, {matrix.rows(), matrix.columns()}, type, [this, order, matrix, &type] {
+    put(name, {matrix.rows(), matrix.columns()}, type, [this, name, order, matrix, &type] {
       const ReadRow read = ordered(order, [&](std::int64_t row, float* values) { matrix.read_row(row, values); });
-      Blocks blocks = rounded_rows(matrix.what(), type, matrix.rows(), matrix.columns(), read, parallel_);
+      Blocks blocks = rounded_rows(matrix.what(), type, matrix.rows(), matrix.columns(), read, parallel_,
+                                   importance_of(name, matrix.columns()));
       matrix.let_go();
       return blocks;
     });
@@ -187,11 +192,11 @@ class Writer {
     if (!rows || !put_codes(weight, said, std::move(*rows), &why)) {
       const std::int64_t k = columns->weight().k, n = columns->weight().n;
       const GgufType& type = type_to_open(weight, why, k);
-      put(weight, {n, k}, type, [this, said, columns, order, n, k, &type] {
+      put(weight, {n, k}, type, [this, weight, said, columns, order, n, k, &type] {
         const std::vector<float> values = weights::opened_rows(*columns, parallel_);
         const ReadRow read =
             ordered(order, [&](std::int64_t row, float* to) { std::copy_n(values.data() + row * k, k, to); });
-        return rounded_rows(said, type, n, k, read, parallel_);
+        return rounded_rows(said, type, n, k, read, parallel_, importance_of(weight, k));
       });
     }
     if (columns->bias() != nullptr) {

@@ -110,8 +110,32 @@ class Planner {
   bool has_head_ = false;
 };
 
+/// The importance of a matrix's columns; ones where nothing is known.
+class Columns {
+ public:
+  Columns(const ModelFile& model, const Importance* importance) : model_(model), importance_(importance) {}
+
+  const float* of(const std::string& name, std::int64_t columns) {
+    if (importance_ == nullptr) return nullptr;
+    const auto found = importance_->find(name);
+    if (found == importance_->end()) {
+      ones_.resize(std::max(ones_.size(), static_cast<std::size_t>(columns)), 1);
+      return ones_.data();
+    }
+    if (std::ssize(found->second) != columns)
+      model_.fail(joined("tensor ", formats::in_quotes(model_.called(name)), ": expected the importance of ", columns,
+                         " columns, got that of ", found->second.size()));
+    return found->second.data();
+  }
+
+ private:
+  const ModelFile& model_;
+  const Importance* importance_;
+  std::vector<float> ones_;
+};
+
 void quantize_file(const ModelFile& model, const std::string& out, const QuantizeOptions& options,
-                   const kernels::Parallel& parallel, Planner* planner, Quantized* result) {
+                   const kernels::Parallel& parallel, Planner* planner, Columns* columns, Quantized* result) {
   std::vector<GgufOutput> outputs;
   for (const formats::GgufTensor& tensor : model.gguf.tensors) {
     result->weights += tensor.count();
@@ -124,13 +148,14 @@ void quantize_file(const ModelFile& model, const std::string& out, const Quantiz
     const std::int64_t bytes = tensor.count() / type.weights * type.bytes;
     const weights::FileMatrix matrix(
         joined(model.kind, " ", model.path(), ": tensor ", formats::in_quotes(tensor.name)), tensor);
-    outputs.push_back({tensor.name, tensor.sizes, &type, nullptr, bytes, [matrix, &type, &parallel] {
-                         const ReadRow read = [&](std::int64_t row, float* values) { matrix.read_row(row, values); };
-                         auto blocks =
-                             rounded_rows(matrix.what(), type, matrix.rows(), matrix.columns(), read, parallel);
-                         matrix.let_go();
-                         return blocks;
-                       }});
+    outputs.push_back(
+        {tensor.name, tensor.sizes, &type, nullptr, bytes, [name = tensor.name, matrix, &type, &parallel, columns] {
+           const ReadRow read = [&](std::int64_t row, float* values) { matrix.read_row(row, values); };
+           auto blocks = rounded_rows(matrix.what(), type, matrix.rows(), matrix.columns(), read, parallel,
+                                      columns->of(name, matrix.columns()));
+           matrix.let_go();
+           return blocks;
+         }});
     result->bytes += bytes;
   }
   planner->check_all_used();
@@ -166,8 +191,9 @@ Quantized quantize(const ModelFile& model, const std::string& out, const Quantiz
   static_cast<void>(read_config(model));  // a model that is not read is refused before anything is written
   Quantized result;
   Planner planner(model, options.plan);
+  Columns importance(model, options.importance);
   if (!model.is_folder()) {
-    quantize_file(model, out, options, parallel, &planner, &result);
+    quantize_file(model, out, options, parallel, &planner, &importance, &result);
     return result;
   }
   ConvertOptions convert_options;
@@ -175,6 +201,7 @@ Quantized quantize(const ModelFile& model, const std::string& out, const Quantiz
   convert_options.plan = [&](const std::string& name, std::int64_t columns) -> const GgufType& {
     return planner.type_of(name, columns, &result);
   };
+  convert_options.importance = [&](const std::string& name, std::int64_t count) { return importance.of(name, count); };
   convert_options.check = [&] { planner.check_all_used(); };
   const Converted made = convert(model, out, convert_options, parallel);
   result.bytes = made.bytes;

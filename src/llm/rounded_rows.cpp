@@ -27,7 +27,8 @@ void put_numbers(const formats::GgufType& type, const float* values, std::int64_
 }  // namespace
 
 std::vector<std::uint8_t> rounded_rows(const std::string& what, const formats::GgufType& type, std::int64_t rows,
-                                       std::int64_t columns, const ReadRow& read, const kernels::Parallel& parallel) {
+                                       std::int64_t columns, const ReadRow& read, const kernels::Parallel& parallel,
+                                       const float* importance) {
   const std::int64_t row_bytes = columns / type.weights * type.bytes;
   const bool is_coded = type.kind == formats::GgufType::Kind::codes;
   std::vector<std::uint8_t> blocks(static_cast<std::size_t>(rows * row_bytes));
@@ -40,7 +41,8 @@ std::vector<std::uint8_t> rounded_rows(const std::string& what, const formats::G
       for (std::int64_t i = 0; i < count; ++i) read(at + i, values.data() + i * columns);
       std::uint8_t* const to = blocks.data() + at * row_bytes;
       if (is_coded) {
-        const std::vector<std::uint8_t> made = formats::gguf_rounded(what, type, values.data(), count, columns);
+        const std::vector<std::uint8_t> made =
+            formats::gguf_rounded(what, type, values.data(), count, columns, importance);
         std::copy(made.begin(), made.end(), to);
       } else {
         put_numbers(type, values.data(), count * columns, to);

@@ -58,8 +58,9 @@ void Session::check(const std::vector<Feed>& feeds) const {
   }
 }
 
-std::vector<float> Session::read(const std::vector<Feed>& feeds, Result result) {
+std::vector<float> Session::read(const std::vector<Feed>& feeds, Result result, const Watch& watch) {
   check(feeds);
+  watch_ = watch ? &watch : nullptr;
   std::vector<std::int64_t> lengths;
   lengths.reserve(feeds.size());
   for (const Feed& feed : feeds) lengths.push_back(feed.sequence->length());
@@ -85,6 +86,7 @@ std::vector<float> Session::read(const std::vector<Feed>& feeds, Result result) 
 }
 
 void Session::multiply(const weights::Linear& linear, const std::vector<float>& x, std::vector<float>& y) {
+  if (watch_ != nullptr) (*watch_)(linear, x.data(), count_);
   y.resize(static_cast<std::size_t>(count_ * linear.outputs()));
   expect_ok(linear.run(count_, x.data(), y.data(), parallel_));
 }

@@ -128,11 +128,15 @@ TEST(GgufWriter, AFileThatCannotBeWrittenLeavesWhatWasThere) {
   expect_sentence(refusal([&] { save_gguf(scratch.path("none/a"), {}, good); }), scratch.path("none/a"), "");
 }
 
-/// The mean square of what a type's blocks differ from the numbers they stand for, over that of the numbers.
-double error_of(const char* name, const std::vector<float>& x) {
+/// The mean square of what a type's blocks differ from the numbers they stand for, over that of the numbers, both
+/// weighted by importance if it is given.
+double error_of(const char* name, const std::vector<float>& x, const std::vector<float>* importance = nullptr,
+                bool is_searched = true) {
   const GgufType& type = *gguf_type(name);
   const auto columns = std::ssize(x);
-  const std::vector<std::uint8_t> blocks = gguf_rounded("x", type, x.data(), 1, columns);
+  const bool has_importance = importance != nullptr && is_searched;
+  const std::vector<std::uint8_t> blocks =
+      gguf_rounded("x", type, x.data(), 1, columns, has_importance ? importance->data() : nullptr);
   std::vector<std::uint8_t> codes(x.size());
   std::vector<float> scales(x.size() / static_cast<std::size_t>(type.group)), zeros(scales.size());
   gguf_row(type, blocks.data(), columns, codes.data(), scales.data(), zeros.data());
@@ -141,8 +145,9 @@ double error_of(const char* name, const std::vector<float>& x) {
     const std::size_t g = i / static_cast<std::size_t>(type.group);
     const float opened = type.zero == 0 ? scales[g] * static_cast<float>(codes[i]) - zeros[g]
                                         : scales[g] * static_cast<float>(codes[i] - type.zero);
-    error += std::pow(static_cast<double>(opened) - static_cast<double>(x[i]), 2);
-    all += std::pow(static_cast<double>(x[i]), 2);
+    const auto weight = importance == nullptr ? 1.0 : static_cast<double>((*importance)[i]);
+    error += weight * std::pow(static_cast<double>(opened) - static_cast<double>(x[i]), 2);
+    all += weight * std::pow(static_cast<double>(x[i]), 2);
   }
   return error / all;
 }
@@ -160,6 +165,44 @@ TEST(GgufWriter, MoreBitsAreNearer) {
   EXPECT_LT(error_of("Q4_K", x), error_of("Q4_1", x));
   EXPECT_LT(error_of("Q5_1", x), error_of("Q4_1", x) / 3);
   EXPECT_LT(error_of("Q5_0", x), error_of("Q4_0", x) / 3);
+}
+
+TEST(GgufWriter, ASearchHasLessWeightedError) {
+  std::mt19937 rng(5);
+  std::vector<float> x(8192), importance(x.size());
+  for (float& v : x) v = static_cast<float>(static_cast<double>(rng()) / 4294967296.0 - 0.5);
+  for (std::size_t i = 0; i < x.size(); i += 50) x[i] *= 4;
+  for (float& v : importance) v = rng() % 8 == 0 ? 100.0f : static_cast<float>(rng() % 100) * 0.01f;
+  for (const char* name :
+       {"Q1_0", "Q2_0", "TQ2_0", "Q2_K", "Q3_K", "Q4_0", "Q4_1", "Q4_K", "Q5_0", "Q5_1", "Q5_K", "Q6_K"})
+    EXPECT_LT(error_of(name, x, &importance), 0.97 * error_of(name, x, &importance, false)) << name;
+  const GgufType& type = *gguf_type("Q4_0");
+  const std::vector<std::uint8_t> nearest = gguf_rounded("x", type, x.data(), 2, 4096);
+  const std::vector<float> zeros(4096);
+  EXPECT_EQ(gguf_rounded("x", type, x.data(), 2, 4096, zeros.data()), nearest);
+  importance[7] = -1;
+  expect_sentence(refusal([&] { gguf_rounded("x", type, x.data(), 2, 4096, importance.data()); }), "x",
+                  "the weights of errors hold NaN, infinity or a number below 0");
+}
+
+TEST(GgufWriter, TheBestTernaryScaleOfAll) {
+  std::mt19937 rng(6);
+  std::vector<float> x(64), weights(64);
+  for (float& v : x) v = static_cast<float>(static_cast<double>(rng()) / 4294967296.0 - 0.5);
+  for (float& v : weights) v = 0.1f + static_cast<float>(rng() % 100);
+  double best = 1;
+  for (int step = 1; step < 2000; ++step) {
+    const double d = step * 0.0005;
+    double error = 0, all = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double size = std::fabs(static_cast<double>(x[i])),
+                   of_code = std::min(size * size, (size - d) * (size - d));
+      error += static_cast<double>(weights[i]) * of_code;
+      all += static_cast<double>(weights[i]) * size * size;
+    }
+    best = std::min(best, error / all);
+  }
+  EXPECT_LE(error_of("Q2_0", x, &weights), best * 1.001);
 }
 
 TEST(GgufWriter, KQuantsOfStrangeBlocks) {

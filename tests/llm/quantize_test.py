@@ -12,6 +12,8 @@ import pytest
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 import gguf
+import torch
+import transformers
 from coded_folders import write_coded_folder
 from llm_library import EXACT
 from model_folders import write_tokenizer_files, write_whole_folder
@@ -258,3 +260,129 @@ class TestRefusals:
         process = subprocess.run(words, capture_output=True, text=True, preexec_fn=limit)
         assert process.returncode == 3 and "out.gguf" in process.stderr
         assert list(tmp_path.iterdir()) == []
+
+
+class TestImportance:
+    TEXT = "The water of the river boils at 100 degrees, and ice melts at 0. " * 60
+
+    @pytest.fixture(scope="class")
+    def text(self, tmp_path_factory):
+        path = tmp_path_factory.mktemp("text") / "text.txt"
+        path.write_text(self.TEXT)
+        return path
+
+    @pytest.fixture(scope="class")
+    def inputs(self, source):
+        """The mean squares of what each linear of transformers' model reads, in windows of 512."""
+        folder, model = source
+        sums, counts = {}, {}
+
+        def watch(name):
+            def hook(_module, arguments):
+                rows = arguments[0].detach().reshape(-1, arguments[0].shape[-1]).double()
+                sums[name] = sums.get(name, 0) + (rows**2).sum(0).numpy()
+                counts[name] = counts.get(name, 0) + len(rows)
+
+            return hook
+
+        hooks = [
+            module.register_forward_pre_hook(watch(name))
+            for name, module in model.named_modules()
+            if name.endswith(("_proj", "lm_head"))
+        ]
+        tokens = transformers.AutoTokenizer.from_pretrained(folder).encode(self.TEXT, add_special_tokens=False)
+        tokens = tokens[:700]
+        with torch.no_grad():
+            for begin in range(0, len(tokens), 512):
+                model(torch.tensor([tokens[begin : begin + 512]]))
+        for hook in hooks:
+            hook.remove()
+        return {name: sums[name] / counts[name] for name in sums}
+
+    def test_it_is_that_of_the_inputs(self, quantized, source, text, tmp_path, inputs):
+        kept = tmp_path / "imatrix.gguf"
+        quantized(source[0], "--type", "q4_0", "--calibrate", text, "--tokens", 700, "--imatrix", kept)
+        found = tensors_of(kept)
+        parts = {"self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "mlp.down_proj": "ffn_down"}
+        for theirs, ours in parts.items():
+            name = f"blk.1.{ours}.weight"
+            means = found[f"{name}.in_sum2"].data.reshape(-1) / found[f"{name}.counts"].data.item()
+            np.testing.assert_allclose(means, inputs[f"model.layers.1.{theirs}"], rtol=1e-4)
+        head = found["output.weight.in_sum2"].data.reshape(-1) / found["output.weight.counts"].data.item()
+        np.testing.assert_allclose(head, inputs["lm_head"], rtol=1e-4)
+        assert found["output.weight.counts"].data.item() == 700
+
+    def test_a_file_of_it_gives_the_same_model(self, quantized, source, text, tmp_path):
+        kept = tmp_path / "imatrix.gguf"
+        words = ["--calibrate", text, "--calibrate", text, "--tokens", 600]
+        first, _ = quantized(source[0], "--type", "q4_k", *words, "--imatrix", kept)
+        second, _ = quantized(source[0], "--type", "q4_k", "--imatrix", kept, out="second.gguf")
+        third, _ = quantized(source[0], "--type", "q4_k", *words, "--threads", 3, out="third.gguf")
+        nearest, _ = quantized(source[0], "--type", "q4_k", "--method", "nearest", out="nearest.gguf")
+        assert first.read_bytes() == third.read_bytes() != nearest.read_bytes()
+        before, after = tensors_of(first), tensors_of(second)
+        different = [np.mean(before[key].data != after[key].data) for key in before]
+        assert max(different) < 0.01  # sums are rounded to float32 in the file
+
+    @pytest.mark.parametrize("name", ["q4_0", "q4_k"])
+    def test_outputs_are_nearer(self, quantized, source, text, inputs, name):
+        """Errors of a matrix, each column weighted by its inputs."""
+        searched, _ = quantized(source[0], "--type", name, "--calibrate", text, "--tokens", 700)
+        nearest, _ = quantized(source[0], "--type", name, out="nearest.gguf")
+        floats = source[1].model.layers[1].mlp.down_proj.weight.detach().numpy()
+
+        def error(path):
+            tensor = tensors_of(path)["blk.1.ffn_down.weight"]
+            opened = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+            return (np.square(opened - floats) * inputs["model.layers.1.mlp.down_proj"]).sum()
+
+        assert error(searched) < 0.95 * error(nearest)
+
+    @pytest.mark.parametrize(
+        ("words", "code", "sentence"),
+        [
+            (["--method", "nearest", "--calibrate", "TEXT"], 2, "--method: expected search with --calibrate"),
+            (["--tokens", "9"], 2, "--tokens: needs --calibrate"),
+            (["--calibrate", "nowhere"], 3, "nowhere"),
+            (["--calibrate", "TEXT", "--tokens", "100"], 3, "--calibrate: expected a text of 512 tokens at least"),
+            (["--imatrix", "nowhere"], 3, "nowhere"),
+            (["--imatrix", "TEXT"], 3, "GGUF"),
+            (
+                ["--imatrix", "MODEL"],
+                3,
+                "expected sums of squares of inputs, as llama.cpp's imatrix has them, got none",
+            ),
+            (["--calibrate", "TEXT", "--imatrix", "TEXT"], 3, "--imatrix"),
+        ],
+    )
+    def test_options_that_cannot_be(self, quantize, source, text, tmp_path, words, code, sentence):
+        other = write_changed(tmp_path / "other.gguf")
+        names = {"TEXT": text, "MODEL": other}
+        process = quantize(source[0], "--type", "q4_0", *(names.get(word, word) for word in words))
+        assert process.returncode == code and re.search(sentence, process.stderr), process.stderr
+        assert text.read_text() == self.TEXT and not (tmp_path / "out.gguf").exists()
+
+    @pytest.mark.parametrize(
+        ("sums", "count", "sentence"),
+        [
+            (np.ones(64), 1.0, 'tensor "blk.0.attn_q.weight": expected the importance of 256 columns, got that of 64'),
+            (np.full(256, np.nan), 1.0, "expected numbers of 0 or more, got others"),
+            (-np.ones(256), 1.0, "expected numbers of 0 or more, got others"),
+            (np.ones((2, 256)), 1.0, "expected the inputs of one matrix, got those of 2"),
+            (np.ones(256), None, r'the tensor "blk.0.attn_q.weight.counts" is missing'),
+        ],
+    )
+    def test_files_that_lie(self, quantize, quantized, source, tmp_path, sums, count, sentence):
+        plain, _ = quantized(source[0], "--type", "f32", out="plain.gguf")
+        path = tmp_path / "imatrix.gguf"
+        writer = gguf.GGUFWriter(path, "imatrix")
+        writer.add_tensor("blk.0.attn_q.weight.in_sum2", sums.astype(np.float32))
+        if count is not None:
+            writer.add_tensor("blk.0.attn_q.weight.counts", np.array([count], np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        process = quantize(plain, "--type", "q4_0", "--imatrix", path)
+        assert process.returncode == 3 and re.search(sentence, process.stderr), process.stderr
+        assert not (tmp_path / "out.gguf").exists()

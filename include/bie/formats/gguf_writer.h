@@ -18,11 +18,12 @@ namespace bie::formats {
 /// that are no whole blocks, a scale or offset that is no 16-bit float, a type that is not written.
 std::vector<std::uint8_t> gguf_blocks(const std::string& what, const GgufType& type, const CodedRows& rows);
 
-/// Floats [rows, columns] rounded to blocks of one of these types or of Q2_K to Q6_K, as ggml's quantize_row_*_ref
-/// does, to the bit.
+/// Floats [rows, columns] rounded to blocks of one of these types or of Q2_K to Q6_K: as ggml's quantize_row_*_ref
+/// does, to the bit, or with the least weighted error among several scales for each group.
+/// @param importance  null, or the weights of squared errors by column, 0 or more; all 0 counts as null.
 /// @throws Error for NaN, infinity, a scale beyond 16-bit floats, rows that are no whole blocks, another type.
 std::vector<std::uint8_t> gguf_rounded(const std::string& what, const GgufType& type, const float* values,
-                                       std::int64_t rows, std::int64_t columns);
+                                       std::int64_t rows, std::int64_t columns, const float* importance = nullptr);
 
 /// A tensor to be written; `bytes` are its blocks or elements, or, where they are null, what `make` returns: it is
 /// called once, when it is the tensor's turn.

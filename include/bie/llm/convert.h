@@ -18,6 +18,8 @@ struct ConvertOptions {
   const formats::GgufType* type = nullptr;
   /// If it is set, the type of each matrix by GGUF's name, whatever the folder holds: codes are opened.
   std::function<const formats::GgufType&(const std::string& name, std::int64_t columns)> plan;
+  /// If it is set, the importance of a matrix's columns; null where there is none.
+  std::function<const float*(const std::string& name, std::int64_t columns)> importance;
   std::function<void()> check;  ///< if it is set, called when all types are known, before anything is written
   /// Called before each tensor: how many were written, of how many.
   std::function<void(std::size_t done, std::size_t all)> progress;

@@ -10,6 +10,7 @@
 
 #include "bie/formats/gguf.h"
 #include "bie/kernels/parallel.h"
+#include "bie/llm/importance.h"
 #include "bie/llm/model_file.h"
 
 namespace bie::llm {
@@ -31,6 +32,9 @@ std::string quantized_type_names();
 
 struct QuantizeOptions {
   TypePlan plan;
+  /// If it is set, each group's scale has the least error among several, weighted by the importance of a matrix's
+  /// columns, or by 1 for a matrix that is not in it; null: each number becomes the nearest of its block.
+  const Importance* importance = nullptr;
   /// Called before each tensor: how many were written, of how many.
   std::function<void(std::size_t done, std::size_t all)> progress;
 };
@@ -43,11 +47,11 @@ struct Quantized {
   double bits_a_weight() const { return 8.0 * static_cast<double>(bytes) / static_cast<double>(weights); }
 };
 
-/// Writes a model, a GGUF file or a folder, as a GGUF file with matrices of the planned types: codes are opened, and
-/// every number is rounded to the nearest of its block as ggml does.
+/// Writes a model, a GGUF file or a folder, as a GGUF file with matrices of the planned types; codes are opened first.
 /// @param out  is replaced when all is written.
-/// @throws formats::Error, one sentence: rows that fit no block where `fit` is not set, a pattern that fits no matrix,
-/// a head that is the embedding, NaN among weights, what `convert` and the readers refuse.
+/// @throws formats::Error, one sentence: importance of another number of columns, rows that fit no block where `fit` is
+/// not set, a pattern that fits no matrix, a head that is the embedding, NaN among weights, what `convert` and the
+/// readers refuse.
 Quantized quantize(const ModelFile& model, const std::string& out, const QuantizeOptions& options,
                    const kernels::Parallel& parallel);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -32,13 +33,16 @@ class Session {
   /// An empty text for this session.
   Sequence sequence() const { return {model_->config(), cache_}; }
 
+  /// Sees what a linear of the model multiplies: x [rows, inputs].
+  using Watch = std::function<void(const weights::Linear& linear, const float* x, std::int64_t rows)>;
+
   /// A row's result is its logits, or the state that the head makes them of: the norm of the last layer's row.
   enum class Result : std::uint8_t { logits, states };
 
   /// Logits [rows, vocabulary], or states [rows, width], of the feeds in their order.
   /// @throws formats::Error for a token that the vocabulary lacks, a text longer than the context, a sequence that is
   /// fed twice or belongs to another model: no sequence has changed then.
-  std::vector<float> read(const std::vector<Feed>& feeds, Result result = Result::logits);
+  std::vector<float> read(const std::vector<Feed>& feeds, Result result = Result::logits, const Watch& watch = {});
 
   const Model& model() const { return *model_; }
   const std::shared_ptr<const Model>& shared_model() const { return model_; }
@@ -65,7 +69,8 @@ class Session {
   kernels::Parallel parallel_;
   const kernels::DecoderRowsKernel& rows_kernel_;
   const kernels::AttentionKernel &attention_kernel_, &half_keys_kernel_;
-  std::int64_t count_ = 0;  ///< rows of the pass
+  std::int64_t count_ = 0;        ///< rows of the pass
+  const Watch* watch_ = nullptr;  ///< of the reading
   std::vector<float> x_, normed_, query_, key_, value_, mixed_, output_, gate_, up_;
   std::vector<std::vector<float>> cosine_, sine_;  ///< of each rotation [rows][pairs]
   std::vector<const void*> blocks_;

@@ -69,6 +69,8 @@ void quantize(Arguments& a, const Global& global) {
     return;
   }
   refuse_language_options(a);
+  if (a.rule == "nearest" || a.rule == "search")
+    throw CLI::ValidationError("--method", a.rule + " is for language models, and " + a.model + " is none");
   a.model = model_file(a.model);
   CommandFiles files;
   files.reads(a.model, "the model's file");
@@ -147,8 +149,10 @@ void add_quantize(CLI::App& app, const Global& global) {
   command->add_option("--calib-images", a.images, "how many training images to look at")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  takes_one_of(command->add_option("--method", a.rule, "how step sizes are chosen: mse or percentile"),
-               {"mse", "percentile"})
+  takes_one_of(
+      command->add_option("--method", a.rule,
+                          "how step sizes are chosen: mse or percentile; of language models nearest or search"),
+      {"mse", "percentile", "nearest", "search"})
       ->capture_default_str();
   a.percentile = command
                      ->add_option("--percentile", a.options.percentile,

@@ -317,6 +317,21 @@ std::vector<CLI::Option*> add_language_quantize_options(CLI::App& command, Quant
           ->type_size(1)
           ->allow_extra_args(false)
           ->group(of_languages),
+      command
+          .add_option("--calibrate", a.texts,
+                      "file of a text; errors count by how large the inputs are on it; may be repeated")
+          ->check(file_name())
+          ->type_size(1)
+          ->allow_extra_args(false)
+          ->group(of_languages),
+      command.add_option("--tokens", a.tokens, "of the texts, at most (default: 32768)")
+          ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+          ->group(of_languages),
+      command
+          .add_option("--imatrix", a.imatrix,
+                      "llama.cpp's file of that size of inputs: written with --calibrate, else read")
+          ->check(file_name())
+          ->group(of_languages),
       command.add_flag("--fit", a.fit, "where rows are no whole blocks of a type, take the next one that is no worse")
           ->group(of_languages)};
 }
@@ -326,6 +341,11 @@ void add_quantize_of_languages(CLI::App& app, const Global& global) {
   CLI::App* command = app.add_subcommand("quantize", "A language model with smaller weights");
   command->add_option("model", a->model, "GGUF file or folder of a model")->required()->check(file_name());
   command->add_option("-o,--out", a->out, "the GGUF file to write")->required()->check(file_name());
+  command
+      ->add_option("--method", a->method,
+                   "how each group gets its scale: nearest, which fits the largest number, or search, the one of the "
+                   "least error (default: search with --calibrate or --imatrix, else nearest)")
+      ->check(CLI::IsMember({"nearest", "search"}));
   add_language_quantize_options(*command, *a);
   command->footer(
       "Each number is rounded to the nearest of its block, as llama.cpp does without a text. Vectors stay as they "
@@ -333,6 +353,7 @@ void add_quantize_of_languages(CLI::App& app, const Global& global) {
       "Examples:\n"
       "  bie quantize model.gguf --type q4_0 -o small.gguf\n"
       "  bie quantize FOLDER --type q4_k --fit --embedding q8_0 -o model.gguf\n"
+      "  bie quantize model.gguf --type q4_0 --calibrate text.txt -o small.gguf\n"
       "  bie quantize model.gguf --type q4_0 --keep 'blk.*.ffn_down.weight=q5_1' -o small.gguf");
   command->callback([a, &global] { quantize_language(*a, global); });
 }

@@ -64,8 +64,9 @@ struct EvaluateArguments {
 };
 
 struct QuantizeArguments {
-  std::string model, out, type, embedding, head;
-  std::vector<std::string> keep;
+  std::string model, out, type, embedding, head, method, imatrix;
+  std::vector<std::string> keep, texts;
+  std::int64_t tokens = 0;
   bool fit = false;
 };
 
@@ -73,7 +74,8 @@ struct ConvertArguments {
   std::string folder, out, type;
 };
 
-/// Adds those options of bie quantize that are for language models, which both halves show.
+/// Adds those options of bie quantize that are for language models alone, which both halves show; --method has other
+/// values for nets.
 std::vector<CLI::Option*> add_language_quantize_options(CLI::App& command, QuantizeArguments& arguments);
 /// bie quantize of the half without torch.
 void add_quantize_of_languages(CLI::App& app, const Global& global);

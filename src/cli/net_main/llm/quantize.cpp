@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <stdexcept>
 
 #include "bie/formats/error.h"
@@ -13,6 +14,7 @@
 #include "cli/net_main/llm/loaded_language.h"
 #include "cli/support/command_files.h"
 #include "cli/support/inspect_weights.h"
+#include "cli/support/interrupt.h"
 #include "cli/support/log.h"
 #include "cli/support/progress_bar.h"
 #include "cli/support/result.h"
@@ -44,6 +46,48 @@ void read_files(const std::string& model, CommandFiles* files) {
     files->reads(at->path().string(), "a file of the model");
 }
 
+constexpr std::int64_t usual_tokens = 32768, usual_window = 512;
+
+/// What the options say of the importance of columns; null: numbers are rounded to the nearest.
+std::optional<llm::Importance> importance_of(const QuantizeArguments& a, const Global& global) {
+  const bool has_text = !a.texts.empty();
+  if (a.method == "nearest") {
+    if (has_text || !a.imatrix.empty())
+      throw CLI::ValidationError("--method", "expected search with --calibrate or --imatrix, got nearest");
+    return std::nullopt;
+  }
+  if (a.tokens > 0 && !has_text) throw CLI::ValidationError("--tokens", "needs --calibrate, whose texts it bounds");
+  if (!has_text && !a.imatrix.empty()) return llm::load_importance(a.imatrix);
+  if (!has_text) return a.method.empty() ? std::nullopt : std::optional(llm::Importance());
+  LanguageOptions options;
+  options.model = a.model;
+  options.arithmetic = "exact";
+  LoadedLanguage language = load_language(options, global);
+  const std::int64_t most = a.tokens > 0 ? a.tokens : usual_tokens;
+  const std::int64_t window = std::min(usual_window, language.model->config().context);
+  std::vector<std::int32_t> tokens;
+  for (const std::string& path : a.texts) {
+    const std::vector<std::int32_t> of_text = language.tokenizer.opened(text_of_file(path), /*special=*/false);
+    tokens.insert(tokens.end(), of_text.begin(), of_text.end());
+  }
+  tokens.resize(static_cast<std::size_t>(std::min(most, std::ssize(tokens))));
+  if (std::ssize(tokens) < window)
+    throw formats::Error(
+        formats::joined("--calibrate: expected a text of ", window, " tokens at least, a window, got ", tokens.size()));
+  const InterruptWatch watch;
+  ProgressBar bar("calibrate");
+  llm::Importance importance = llm::importance_of(language.session, tokens, window, [&](std::int64_t done) {
+    if (!global.quiet)
+      bar.show(static_cast<double>(done) / static_cast<double>(tokens.size()),
+               format("token %lld of %zu", static_cast<long long>(done), tokens.size()));
+    return !was_interrupted();
+  });
+  bar.clear();
+  if (was_interrupted()) throw Interrupted("interrupted; nothing is written");
+  if (!a.imatrix.empty()) llm::save_importance(a.imatrix, importance, std::ssize(tokens), window);
+  return importance;
+}
+
 Json plan_json(const std::vector<std::pair<std::string, std::string>>& types) {
   Json list = Json::array();
   for (const auto& [name, type] : types) list.push_back({{"name", name}, {"type", type}});
@@ -57,19 +101,24 @@ void quantize_language(const QuantizeArguments& a, const Global& global) {
     throw std::runtime_error(a.model +
                              ": expected a GGUF file or a folder with a tokenizer; bie quantize of nets needs the "
                              "training half of bie, which has torch: pip install bie-cli");
-  llm::QuantizeOptions options{plan_of(a), {}};
+  llm::QuantizeOptions options{plan_of(a), nullptr, {}};
   if (!a.out.ends_with(".gguf"))
     throw CLI::ValidationError("--out", "expected a name that ends in .gguf, got " + formats::in_quotes(a.out));
   CommandFiles files;
   read_files(a.model, &files);
+  files.reads(a.texts, "the text of --calibrate");
+  if (a.texts.empty()) files.reads(a.imatrix, "the file of --imatrix");
   files.writes("--out", a.out);
+  if (!a.texts.empty()) files.writes("--imatrix", a.imatrix);
   const llm::ModelFile model = llm::open_model(a.model);
+  const auto begin = std::chrono::steady_clock::now();
+  const std::optional<llm::Importance> importance = importance_of(a, global);
+  if (importance) options.importance = &*importance;
   ProgressBar bar("quantize");
   if (!global.quiet)
     options.progress = [&](std::size_t done, std::size_t all) {
       bar.show(static_cast<double>(done) / static_cast<double>(all), format("tensor %zu of %zu", done + 1, all));
     };
-  const auto begin = std::chrono::steady_clock::now();
   const auto pool = pool_of(global);
   const llm::Quantized made = llm::quantize(model, a.out, options, pool->parallel());
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
