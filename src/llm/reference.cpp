@@ -84,8 +84,10 @@ bool is_prediction(const Row& row, std::int64_t vocabulary) {
   double sum = exp_or_zero(row.rest);
   for (const std::uint16_t log : row.logs) sum += exp_or_zero(static_cast<double>(kernels::float_from_f16(log)));
   constexpr double rounding = 0.1;  // of float16, more than it can be
-  return row.loss >= -rounding && std::abs(sum - 1) <= rounding &&
-         std::all_of(row.ids.begin(), row.ids.end(), [&](std::int32_t id) { return id >= 0 && id < vocabulary; });
+  std::vector<std::int32_t> ids = row.ids;
+  std::sort(ids.begin(), ids.end());
+  return row.loss >= -rounding && std::abs(sum - 1) <= rounding && ids.front() >= 0 && ids.back() < vocabulary &&
+         std::adjacent_find(ids.begin(), ids.end()) == ids.end();
 }
 
 }  // namespace

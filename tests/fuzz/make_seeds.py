@@ -116,6 +116,7 @@ BLOCKS = {
     **{8: (32, 34), 10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 34: (256, 54)},
     **{35: (256, 66), 41: (128, 18), 42: (64, 18), 20: (32, 18), 23: (256, 136), 39: (32, 17), 16: (256, 66)},
 }
+SUMS = {"in_sum2": 5, "counts": 1}
 write("gguf_fuzz", "metadata", gguf(PAIRS, []))
 for kind, (weights, size) in BLOCKS.items():
     write("gguf_fuzz", f"type_{kind}", gguf(PAIRS[:1], [("a", kind, [weights, 3], 3 * size), ("b", 0, [2], 8)]))
@@ -124,6 +125,24 @@ parts = [text(f"split.{key}") + struct.pack("<IH", 2, value) for key, value in {
 write("gguf_fuzz", "part", gguf(parts, [("a", 8, [64], 68)]))
 aligned = text("general.alignment") + struct.pack("<II", 4, 64)
 write("gguf_fuzz", "alignment", gguf([aligned], [("a", 8, [64], 68), ("b", 3, [32, 2, 2], 80)], 64))
+
+
+write("importance_fuzz", "two", gguf([], [(f"{n}.{end}", 0, [k], 4 * k) for n in "ab" for end, k in SUMS.items()]))
+write("importance_fuzz", "rows", gguf([], [("a.in_sum2", 0, [3, 2], 24), ("a.counts", 0, [1, 2], 8)]))
+
+
+def reference(vocabulary: int, kept: int, tokens: int) -> bytes:
+    """A text that a model finds all tokens of as likely; the target sets the checksums."""
+    head = b"\x93BIELP\r\n" + struct.pack("<IIqqqq", 1, 0, vocabulary, 8, kept, tokens)
+    others = numpy.log(1 - kept / vocabulary) if kept < vocabulary else -numpy.inf
+    share = numpy.log(1 / vocabulary)
+    row = struct.pack(f"<dd{kept}i{kept}eI", -share, others, *range(kept), *[share] * kept, 0)
+    return head + struct.pack(f"<{tokens}i", *range(tokens)) + row * (tokens - 1)
+
+
+write("reference_fuzz", "some", reference(20, 4, 5))
+write("reference_fuzz", "all", reference(6, 6, 3))
+write("reference_fuzz", "one", reference(300, 1, 2))
 
 
 def key(name: str, value: str | int | float | list) -> bytes:

@@ -241,6 +241,7 @@ class TestDamagedFiles:
             (8, struct.pack("<d", math.nan)),
             (8, struct.pack("<d", 1e300)),
             (16, struct.pack("<i", -1)),
+            (16, struct.pack("<2i", 7, 7)),
             (16, struct.pack("<i", VOCABULARY)),
             (16 + 4 * 40, struct.pack("<e", math.nan)),
             (16 + 4 * 40, struct.pack("<e", 3.0)),

@@ -32,7 +32,7 @@ void best_log_probabilities(const float* x, std::int64_t rows, std::int64_t n, s
 /// y[i] = sum of p (ln p - ln q) over the k tokens of row i and, as one, over all others: q of the row x[i], p from
 /// exp(logs[i]) and exp(rest[i]), divided by their sum. Where p is 0 the addend is; where only q is, it is infinite.
 /// @param x    as above.
-/// @param ids  [rows, k], 0 to n - 1; of the same row one may stand twice in hostile files alone.
+/// @param ids  [rows, k], 0 to n - 1, none twice in a row.
 void divergences(const float* x, std::int64_t rows, std::int64_t n, std::int64_t k, const std::int32_t* ids,
                  const double* logs, const double* rest, double* y, const Parallel&);
 
