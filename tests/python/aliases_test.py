@@ -16,7 +16,7 @@ def test_our_package_does_not_import_the_other():
         "import importlib.util, pkgutil, sys, bie\n"
         "for module in pkgutil.walk_packages(bie.__path__, 'bie.'):\n"
         "    if module.name.endswith('__main__'): continue\n"
-        "    others = {'bie.hf': 'transformers', 'bie.peft': 'peft'}\n"
+        "    others = {'bie.hf': 'transformers', 'bie.peft': 'peft', 'bie.llm._lm_eval': 'lm_eval'}\n"
         "    wanted = [package for name, package in others.items() if module.name.startswith(name)]\n"
         "    if wanted and importlib.util.find_spec(wanted[0]) is None: continue\n"
         "    importlib.import_module(module.name)\n"
