@@ -19,6 +19,7 @@
 #include "bie/train/passive_threads.h"
 #include "cli/commands/commands.h"
 #include "cli/support/build_info.h"
+#include "cli/support/failed_reads.h"
 #include "cli/support/help_text.h"
 #include "cli/support/interrupt.h"
 #include "cli/support/log.h"
@@ -123,6 +124,7 @@ int report(const CLI::App& app, const Global& global, int code, const std::strin
 
 int main(int argc, char** argv) {
   bie::cli::open_missing_streams();
+  bie::cli::explain_failed_reads();
   keep_freed_memory();
   bie::cli::log::start(/*quiet=*/false);
   Warnings warnings;

@@ -1,6 +1,7 @@
 """Files that are no language model, or a damaged one, and calls that fit no model: one sentence each, at once."""
 
 import json
+import os
 import resource
 import subprocess
 import time
@@ -14,7 +15,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from interrupts import interrupt
 from llm_library import F32 as FLOATS
 from llm_library import INT8, Error
-from small_models import letters, write_changed
+from small_models import letters, write_changed, write_model
 
 U32, F32, TEXT = gguf.GGUFValueType.UINT32, gguf.GGUFValueType.FLOAT32, gguf.GGUFValueType.STRING
 METADATA = {
@@ -327,3 +328,22 @@ def test_thousands_of_layers_load_at_once(library, tmp_path):
     model = library.model(path, INT8)
     assert time.perf_counter() - begin < 5
     assert model.logits([0]).shape == (1, 2)
+
+
+def test_a_file_that_is_cut_short_while_it_is_read(bie, tmp_path):
+    """The rows of the embedding are read from the file when they are wanted; so does a disk fail."""
+    path = tmp_path / "model.gguf"
+    write_model(path, "llama", "Q8_0", end=0)
+    process = subprocess.Popen(
+        [bie, "chat", path, "--tokens", "4"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    process.stdin.write("Hello\n")
+    process.stdin.flush()
+    assert process.stdout.readline()  # the model is loaded
+    os.truncate(path, 100)
+    _, said = process.communicate("Again\n", timeout=60)
+    assert process.returncode == 3 and "a file could not be read to its end" in said

@@ -29,12 +29,64 @@ NOT_OPENED_BY_THE_PACKAGE = ["q2_0", "q1_0"]
 ROUNDED_BY_THE_PACKAGE = ["q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "tq2_0", "f16", "bf16"]
 
 
+CALIBRATION = "The water of the river boils at 100 degrees, and ice melts at 0. " * 60
+
+
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     """A folder whose rows are whole blocks of 256, and its model."""
     path = tmp_path_factory.mktemp("wide") / "folder"
     model = write_whole_folder(path, "llama", **WIDE)
     return path, model
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    return write_changed(tmp_path_factory.mktemp("model") / "model.gguf")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text(CALIBRATION)
+    return path
+
+
+@pytest.fixture(scope="module")
+def inputs(source):
+    """The mean squares of what each linear of transformers' model reads, in windows of 512."""
+    folder, model = source
+    sums, counts = {}, {}
+
+    def watch(name):
+        def hook(_module, arguments):
+            rows = arguments[0].detach().reshape(-1, arguments[0].shape[-1]).double()
+            sums[name] = sums.get(name, 0) + (rows**2).sum(0).numpy()
+            counts[name] = counts.get(name, 0) + len(rows)
+
+        return hook
+
+    hooks = [
+        module.register_forward_pre_hook(watch(name))
+        for name, module in model.named_modules()
+        if name.endswith(("_proj", "lm_head"))
+    ]
+    tokens = transformers.AutoTokenizer.from_pretrained(folder).encode(CALIBRATION, add_special_tokens=False)
+    tokens = tokens[:700]
+    with torch.no_grad():
+        for begin in range(0, len(tokens), 512):
+            model(torch.tensor([tokens[begin : begin + 512]]))
+    for hook in hooks:
+        hook.remove()
+    return {name: sums[name] / counts[name] for name in sums}
+
+
+@pytest.fixture(scope="module")
+def plain(bie, source, tmp_path_factory):
+    """The folder as a file of float32."""
+    path = tmp_path_factory.mktemp("plain") / "plain.gguf"
+    subprocess.run([bie, "convert", source[0], "-o", path, "--type", "f32"], check=True, capture_output=True)
+    return path
 
 
 @pytest.fixture
@@ -70,11 +122,9 @@ def types_of(path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_every_type_of_a_folder_and_of_its_file(library, quantized, bie, source, tmp_path, name):
+def test_every_type_of_a_folder_and_of_its_file(library, quantized, source, plain, name):
     folder, model = source
     path, told = quantized(folder, "--type", name)
-    plain = tmp_path / "plain.gguf"
-    subprocess.run([bie, "convert", folder, "-o", plain, "--type", "f32"], check=True, capture_output=True)
     again, _ = quantized(plain, "--type", name.upper(), out="again.gguf")
     assert path.read_bytes() == again.read_bytes()
     assert {entry["type"] for entry in told["plan"]} == {name.upper()}
@@ -182,10 +232,6 @@ def test_without_json_it_is_a_line(quantize, source, tmp_path):
 
 
 class TestRefusals:
-    @pytest.fixture(scope="class")
-    def file(self, tmp_path_factory):
-        return write_changed(tmp_path_factory.mktemp("model") / "model.gguf")
-
     @pytest.mark.parametrize(
         ("words", "code", "sentence"),
         [
@@ -263,42 +309,6 @@ class TestRefusals:
 
 
 class TestImportance:
-    TEXT = "The water of the river boils at 100 degrees, and ice melts at 0. " * 60
-
-    @pytest.fixture(scope="class")
-    def text(self, tmp_path_factory):
-        path = tmp_path_factory.mktemp("text") / "text.txt"
-        path.write_text(self.TEXT)
-        return path
-
-    @pytest.fixture(scope="class")
-    def inputs(self, source):
-        """The mean squares of what each linear of transformers' model reads, in windows of 512."""
-        folder, model = source
-        sums, counts = {}, {}
-
-        def watch(name):
-            def hook(_module, arguments):
-                rows = arguments[0].detach().reshape(-1, arguments[0].shape[-1]).double()
-                sums[name] = sums.get(name, 0) + (rows**2).sum(0).numpy()
-                counts[name] = counts.get(name, 0) + len(rows)
-
-            return hook
-
-        hooks = [
-            module.register_forward_pre_hook(watch(name))
-            for name, module in model.named_modules()
-            if name.endswith(("_proj", "lm_head"))
-        ]
-        tokens = transformers.AutoTokenizer.from_pretrained(folder).encode(self.TEXT, add_special_tokens=False)
-        tokens = tokens[:700]
-        with torch.no_grad():
-            for begin in range(0, len(tokens), 512):
-                model(torch.tensor([tokens[begin : begin + 512]]))
-        for hook in hooks:
-            hook.remove()
-        return {name: sums[name] / counts[name] for name in sums}
-
     def test_it_is_that_of_the_inputs(self, quantized, source, text, tmp_path, inputs):
         kept = tmp_path / "imatrix.gguf"
         quantized(source[0], "--type", "q4_0", "--calibrate", text, "--tokens", 700, "--imatrix", kept)
@@ -360,7 +370,7 @@ class TestImportance:
         names = {"TEXT": text, "MODEL": other}
         process = quantize(source[0], "--type", "q4_0", *(names.get(word, word) for word in words))
         assert process.returncode == code and re.search(sentence, process.stderr), process.stderr
-        assert text.read_text() == self.TEXT and not (tmp_path / "out.gguf").exists()
+        assert text.read_text() == CALIBRATION and not (tmp_path / "out.gguf").exists()
 
     @pytest.mark.parametrize(
         ("sums", "count", "sentence"),
@@ -372,8 +382,7 @@ class TestImportance:
             (np.ones(256), None, r'the tensor "blk.0.attn_q.weight.counts" is missing'),
         ],
     )
-    def test_files_that_lie(self, quantize, quantized, source, tmp_path, sums, count, sentence):
-        plain, _ = quantized(source[0], "--type", "f32", out="plain.gguf")
+    def test_files_that_lie(self, quantize, plain, tmp_path, sums, count, sentence):
         path = tmp_path / "imatrix.gguf"
         writer = gguf.GGUFWriter(path, "imatrix")
         writer.add_tensor("blk.0.attn_q.weight.in_sum2", sums.astype(np.float32))

@@ -17,6 +17,7 @@
 #include "cli/nets/net_files.h"
 #include "cli/support/build_info.h"
 #include "cli/support/cpu_facts.h"
+#include "cli/support/failed_reads.h"
 #include "cli/support/help_text.h"
 #include "cli/support/inspect_weights.h"
 #include "cli/support/interrupt.h"
@@ -118,9 +119,18 @@ void add_doctor_of_nets(CLI::App& app, const Global& global) {
   });
 }
 
+/// Whether `bie quantize` is meant for language models: nets are quantised in the training half.
+bool asks_of_language_models(const std::vector<std::string>& words) {
+  return std::any_of(words.begin(), words.end(), [](const std::string& word) {
+    return word == "--help" || word == "-h" || word.starts_with("--type") || is_language_model(word);
+  });
+}
+
 /// Commands of the training half, which only say what to install.
-void add_absent(CLI::App& app) {
-  for (const char* name : {"train", "eval", "export", "report", "compare", "sweep", "demo", "tune"}) {
+void add_absent(CLI::App& app, bool quantizes_nets) {
+  std::vector<const char*> names = {"train", "eval", "export", "report", "compare", "sweep", "demo", "tune"};
+  if (quantizes_nets) names.push_back("quantize");
+  for (const char* name : names) {
     CLI::App* command = app.add_subcommand(name, "needs the training half of bie, which has torch");
     command->allow_extras()->fallthrough(false)->group("In the training half");
     command->callback([name] {
@@ -151,13 +161,14 @@ int run(CLI::App& app, Global& global, int argc, char** argv) {
   add_tokenize(app, global);
   add_perplexity(app, global);
   add_evaluate(app, global);
-  add_quantize_of_languages(app, global);
+  const bool quantizes_nets = !asks_of_language_models(global.words);
+  if (!quantizes_nets) add_quantize_of_languages(app, global);
   add_convert(app, global);
   add_predict_of_nets(app, global);
   add_inspect_of_nets(app, global);
   add_bench_of_nets(app, global);
   add_doctor_of_nets(app, global);
-  add_absent(app);
+  add_absent(app, quantizes_nets);
   add_help(app);
   try {
     app.parse(argc, argv);
@@ -177,6 +188,7 @@ int run(CLI::App& app, Global& global, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   open_missing_streams();
+  explain_failed_reads();
   log::start(/*quiet=*/false);
   CLI::App app{"bie: run neural networks with 1-, 4- and 8-bit weights and activations", "bie"};
   Global global;
