@@ -119,7 +119,8 @@ TEST(BestLogProbabilities, AreTheLargestAndTheRestAddsUpToOne) {
 
 TEST(Divergences, AreThoseOfLongDouble) {
   ReplayableRng rng;
-  for (const auto& [n, k] : std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {7, 1}, {7, 7}, {300, 20}}) {
+  for (const auto& sizes : std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {7, 1}, {7, 7}, {300, 20}}) {
+    const std::int64_t n = sizes.first, k = sizes.second;
     constexpr std::int64_t rows = 4;
     const Best best = best_of(random_logits(rows * n, rng), rows, k, serial());
     const std::vector<float> x = random_logits(rows * n, rng);
