@@ -161,7 +161,7 @@ void search_between_ends(const float* x, const float* weights, Byte* codes, floa
   for (int i = 0; i < 32; ++i) codes[i] = static_cast<Byte>(d == 0 ? 0 : nearest((x[i] + offset) / d, 0, most));
 }
 
-/// Of all sets of the largest numbers, the rest being 0, the one with the least weighted error.
+/// The set of the largest numbers, the rest being 0, with the least weighted error of all such sets.
 template <int count>
 void search_ternary(const float* x, const float* weights, Byte* codes, float* s, float* /*z*/) {
   int order[count];

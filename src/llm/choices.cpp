@@ -7,12 +7,10 @@
 #include "bie/formats/error.h"
 #include "bie/kernels/exact_math.h"
 #include "bie/kernels/log_probabilities.h"
+#include "llm/read_rows.h"
 
 namespace bie::llm {
 namespace {
-
-constexpr std::int64_t most_rows = 512;                      // of a pass
-constexpr std::int64_t most_logits = std::int64_t{1} << 25;  // of a pass: 128 MiB
 
 using Tokens = std::vector<std::int32_t>;
 
@@ -26,7 +24,7 @@ struct Place {
 template <class See>
 void read_in_passes(Session& session, const std::vector<Feed>& feeds, const See& see) {
   const std::int64_t vocabulary = session.model().config().vocabulary;
-  const std::int64_t most = std::clamp(most_logits / vocabulary, std::int64_t{1}, most_rows);
+  const std::int64_t most = read_rows(vocabulary);
   std::int64_t done = 0;  // of the feed that is begun
   for (std::size_t i = 0; i < feeds.size();) {
     std::vector<Feed> pass;
@@ -141,7 +139,7 @@ std::vector<std::vector<double>> choice_scores(Session& session, const std::vect
   while (at < questions.size() && go_on(static_cast<std::int64_t>(at))) {
     std::size_t end = at + 1;
     for (std::int64_t rows = rows_of(questions[at]); end < questions.size(); ++end)
-      if ((rows += rows_of(questions[end])) > most_rows) break;
+      if ((rows += rows_of(questions[end])) > most_read_rows) break;
     score(session, questions, at, end, &scores);
     at = end;
   }

@@ -8,12 +8,10 @@
 #include "bie/formats/error.h"
 #include "bie/kernels/exact_math.h"
 #include "bie/kernels/log_probabilities.h"
+#include "llm/read_rows.h"
 
 namespace bie::llm {
 namespace {
-
-constexpr std::int64_t most_rows = 512;                      // of a read, so that windows of few tokens take few caches
-constexpr std::int64_t most_logits = std::int64_t{1} << 25;  // of a read: 128 MiB
 
 /// e^x in double; a loss may be infinite.
 double exp_of(double x) {
@@ -30,7 +28,7 @@ std::vector<double> losses_of(Session& session, const std::vector<std::int32_t>&
     throw formats::Error(formats::joined("expected windows of 1 to ", config.context,
                                          " tokens, the context of the model, got ", window));
   const std::int64_t vocabulary = config.vocabulary;
-  const std::int64_t most = std::clamp(most_logits / vocabulary, std::int64_t{1}, most_rows);
+  const std::int64_t most = read_rows(vocabulary);
   const auto predictions = static_cast<std::int64_t>(tokens.size()) - 1;
   std::vector<double> losses;
   std::unique_ptr<Sequence> open;  // what the last pass has left unfinished

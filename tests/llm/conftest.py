@@ -1,1 +1,1 @@
-from llm_fixtures import answer, library, models, real_twin, run, smollm  # noqa: F401
+from llm_fixtures import answer, library, models, real_twin, refusal, run, smollm  # noqa: F401

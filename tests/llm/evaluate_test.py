@@ -20,13 +20,8 @@ def told(answer):
 
 
 @pytest.fixture
-def refused(run):
-    def call(*words, stdin: bytes = b""):
-        process = run("evaluate", *words, stdin=stdin)
-        assert process.stdout == b"" and process.returncode != 0
-        return process.returncode, process.stderr.decode()
-
-    return call
+def refused(refusal):
+    return partial(refusal, "evaluate")
 
 
 @pytest.fixture

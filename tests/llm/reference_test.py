@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 from llm_library import EXACT, INT8
+from net_writer import crc32c
 from small_models import VOCABULARY, write_changed
 
 TEXT = "Water boils at 100 degrees. " * 45 + "Ice melts at 0."
@@ -19,13 +20,8 @@ def told(answer):
 
 
 @pytest.fixture
-def refused(run):
-    def call(*words):
-        process = run("perplexity", *words)
-        assert process.stdout == b"" and process.returncode != 0
-        return process.returncode, process.stderr.decode()
-
-    return call
+def refused(refusal):
+    return partial(refusal, "perplexity")
 
 
 @pytest.fixture
@@ -165,10 +161,10 @@ def test_a_reference_of_other_tokens(refused, model, text, smollm):
     "words, code, sentence",
     [
         (["--best", 8], 2, "--best requires --save-logits"),
-        (["--save-logits", "TEXT"], 2, "--save-logits"),
-        (["--save-logits", "MODEL"], 2, "--save-logits"),
-        (["--save-logits", "SAVED", "--reference", "SAVED"], 2, "--save-logits"),
-        (["--save-logits", "nowhere/at/all"], 2, "nowhere"),
+        (["--save-logits", "TEXT"], 3, "--save-logits"),
+        (["--save-logits", "MODEL"], 3, "--save-logits"),
+        (["--save-logits", "SAVED", "--reference", "SAVED"], 3, "--save-logits"),
+        (["--save-logits", "nowhere/at/all"], 3, "nowhere"),
         (["--reference", "nowhere"], 3, "nowhere"),
         (["--reference", "TEXT"], 3, "GGUF"),
         (["--save-logits", "x", "--best", 0], 2, "--best"),
@@ -178,17 +174,8 @@ def test_wrong_use(refused, model, text, saved, words, code, sentence):
     before = {path: path.read_bytes() for path in (model, text, saved)}
     names = {"TEXT": text, "MODEL": model, "SAVED": saved}
     status, said = refused(model, "--data", text, "--context", 64, *(names.get(word, word) for word in words))
-    assert status in (code, 3) and sentence in said
+    assert status == code and sentence in said
     assert all(path.read_bytes() == content for path, content in before.items())
-
-
-def crc32c(data: bytes) -> int:
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
 
 
 def with_checksums(data: bytearray, kept: int = 40) -> bytearray:

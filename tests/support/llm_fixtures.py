@@ -62,6 +62,18 @@ def run(bie):
 
 
 @pytest.fixture
+def refusal(run):
+    """Runs bie, which refuses; its exit code and what it says."""
+
+    def call(*words, stdin: bytes = b""):
+        process = run(*words, stdin=stdin)
+        assert process.stdout == b"" and process.returncode != 0
+        return process.returncode, process.stderr.decode()
+
+    return call
+
+
+@pytest.fixture
 def answer(run):
     """Runs bie with --json; what it prints, read."""
 

@@ -19,7 +19,7 @@ struct LogSum {
 /// @param x  [n] without a NaN. `log_sum` is NaN where the largest is infinite.
 LogSum log_sum_of(const float* x, std::int64_t n);
 
-/// The same of each row of x [rows, n]; `log_sum` is NaN where the row has a NaN.
+/// Computes them for each row of x [rows, n]; `log_sum` is NaN where the row has a NaN.
 void log_sums(const float* x, std::int64_t rows, std::int64_t n, LogSum* y, const Parallel&);
 
 /// The k largest of each row's log-probabilities: ids [rows, k] in falling order, equals by index, their logarithms

@@ -1,5 +1,5 @@
-// What a model found likely in a text, kept as its best tokens, and how far another model is from it.
-// Source: docs/spec/language-models.md#against-a-reference.
+// A reference keeps what a model found likely in a text, as its best tokens, and tells how far another model is from
+// it. Source: docs/spec/language-models.md#against-a-reference.
 #pragma once
 
 #include <cstdint>

@@ -66,7 +66,7 @@ std::vector<double> losses_of(LoadedLanguage& language, const Task& task, const 
   return losses;
 }
 
-/// What another model finds likely in the text, read with the options of this one.
+/// Another model reads the text with the options of this one.
 llm::Reference reference_of_model(const PerplexityArguments& a, const std::string& text, const Global& global) {
   LanguageOptions options = a.language;
   options.model = a.reference;
@@ -102,7 +102,7 @@ std::optional<llm::Reference> reference_of(const PerplexityArguments& a, const s
                                            const Global& global) {
   if (a.reference.empty()) return std::nullopt;
   if (llm::is_reference(a.reference)) return llm::Reference::load(a.reference);
-  // What can be told of the model itself is told before the reference is read.
+  // The model itself is checked before the reference is read.
   const llm::ModelFile file = llm::open_model(a.language.model), other = llm::open_model(a.reference);
   const llm::Config config = llm::read_config(file), config_of_other = llm::read_config(other);
   const Task task = task_of(text, llm::tokenizer_of(file, config.vocabulary), window_of(a.language, config));

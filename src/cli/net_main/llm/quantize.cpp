@@ -48,7 +48,7 @@ void read_files(const std::string& model, CommandFiles* files) {
 
 constexpr std::int64_t usual_tokens = 32768, usual_window = 512;
 
-/// What the options say of the importance of columns; null: numbers are rounded to the nearest.
+/// The importance of columns that the options ask for; without one numbers are rounded to the nearest.
 std::optional<llm::Importance> importance_of(const QuantizeArguments& a, const Global& global) {
   const bool has_text = !a.texts.empty();
   if (a.method == "nearest") {
