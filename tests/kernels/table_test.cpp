@@ -85,6 +85,7 @@ void expect_orderly(const Table<Kernel>& table, const std::string& stem, const S
 }
 
 GemmShape a_shape(bool (*)(const GemmShape&)) { return {64, 64, 64}; }
+DoubleGemm a_shape(bool (*)(const DoubleGemm&)) { return {}; }
 Conv2dShape a_shape(bool (*)(const Conv2dShape&)) { return {1, 64, 8, 8, 64, 3, 3}; }
 RowsShape a_shape(bool (*)(const RowsShape&)) { return {64, 64}; }
 CodeTailShape a_shape(bool (*)(const CodeTailShape&)) { return {1, 8, 4, 4, 1}; }

@@ -15,6 +15,7 @@
 #include "bie/kernels/code_tail.h"
 #include "bie/kernels/decoder_rows.h"
 #include "bie/kernels/diode_mix.h"
+#include "bie/kernels/double_gemm.h"
 #include "bie/kernels/embedding.h"
 #include "bie/kernels/float_gemm.h"
 #include "bie/kernels/gradient.h"
@@ -79,6 +80,7 @@ void for_each_table(const Visit& visit) {
   visit("float_gemm", float_gemm_table());
   visit("f16_gemm", f16_gemm_table());
   visit("bf16_gemm", bf16_gemm_table());
+  visit("double_gemm", double_gemm_table());
   visit("float_conv2d", float_conv2d_table());
   visit("sigmoid", sigmoid_table());
   visit("weight_only_gemm", weight_only_gemm_table());

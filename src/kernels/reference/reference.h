@@ -9,6 +9,7 @@
 #include "bie/kernels/attention_q8.h"
 #include "bie/kernels/conv2d.h"
 #include "bie/kernels/decoder_rows.h"
+#include "bie/kernels/double_gemm.h"
 #include "bie/kernels/gemm.h"
 #include "bie/kernels/half_gemm.h"
 #include "bie/kernels/mixed_gemm.h"
@@ -29,6 +30,7 @@ extern const QuantizeKernel quantize_rows;
 extern const WeightOnlyGemmKernel weight_only_gemm, weight_only_q8;
 extern const MixedGemmKernel mixed_gemm;
 extern const HalfGemmKernel f16_gemm, bf16_gemm;
+extern const DoubleGemmKernel double_gemm;
 extern const DecoderRowsKernel decoder_rows;
 extern const AttentionKernel attention, attention_f16, attention_q8, attention_q8_f16_keys;
 extern const SigmoidKernel sigmoid;

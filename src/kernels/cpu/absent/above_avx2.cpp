@@ -1,6 +1,7 @@
 // In place of the tiles that a build up to AVX2 leaves out (BIE_LAST_ISA). Their lines stay in the tables and are never
 // chosen: the host has no stronger set than the build.
 #include "kernels/cpu/attention_q8.h"
+#include "kernels/cpu/double_gemm.h"
 #include "kernels/cpu/half_gemm.h"
 #include "kernels/cpu/mixed_gemm.h"
 #include "kernels/cpu/passes.h"
@@ -19,6 +20,7 @@ const Tile b1xb1_tile{}, s8xs8_tile{}, s4xs4_tile{};
 const MixedTile mixed_tile{};
 const WeightOnlyTile weight_only_tile{};
 const FloatGemmPasses float_gemm_passes{};
+const DoubleGemmTile double_gemm_tile{};
 const HalfGemmTile f16_gemm_tile{}, bf16_gemm_tile{};
 const SigmoidPasses sigmoid_passes{};
 }  // namespace avx512bw
