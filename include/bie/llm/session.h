@@ -6,12 +6,14 @@
 #include <memory>
 #include <vector>
 
-#include "bie/kernels/attention.h"
-#include "bie/kernels/decoder_rows.h"
+#include "bie/kernels/parallel.h"
 #include "bie/llm/cache.h"
 #include "bie/llm/model.h"
 
 namespace bie::llm {
+
+class Decoder;
+struct Row;
 
 /// Tokens that a sequence reads in a pass.
 struct Feed {
@@ -29,6 +31,9 @@ class Session {
   /// @param cache    codes become floats where heads have no groups of 16.
   /// @throws std::bad_alloc, std::system_error
   Session(std::shared_ptr<const Model> model, int threads, CacheKind cache);
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+  ~Session();
 
   /// An empty text for this session.
   Sequence sequence() const { return {model_->config(), cache_}; }
@@ -52,29 +57,14 @@ class Session {
   std::int64_t page_bytes() const { return Sequence::page_bytes(model_->config(), cache_); }
 
  private:
-  struct Row {
-    Sequence* sequence;
-    std::int64_t position;
-    bool is_read;  ///< whether its result is
-  };
   void check(const std::vector<Feed>& feeds) const;
   void pass(const std::vector<Row>& rows, Result result, std::vector<float>* results);
-  void attend(const std::vector<Row>& rows, std::int64_t layer);
-  void rotations(const std::vector<Row>& rows);
-  void multiply(const weights::Linear& linear, const std::vector<float>& x, std::vector<float>& y);
 
   std::shared_ptr<const Model> model_;
   CacheKind cache_;
   std::unique_ptr<kernels::ThreadTeam> team_;
   kernels::Parallel parallel_;
-  const kernels::DecoderRowsKernel& rows_kernel_;
-  const kernels::AttentionKernel &attention_kernel_, &half_keys_kernel_;
-  std::int64_t count_ = 0;        ///< rows of the pass
-  const Watch* watch_ = nullptr;  ///< of the reading
-  std::vector<float> x_, normed_, query_, key_, value_, mixed_, output_, gate_, up_;
-  std::vector<std::vector<float>> cosine_, sine_;  ///< of each rotation [rows][pairs]
-  std::vector<const void*> blocks_;
-  std::vector<kernels::AttentionRow> asked_;
+  std::unique_ptr<Decoder> decoder_;
 };
 
 }  // namespace bie::llm
