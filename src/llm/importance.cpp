@@ -8,6 +8,7 @@
 
 #include "bie/formats/error.h"
 #include "bie/formats/gguf_writer.h"
+#include "llm/model_tensors.h"
 
 namespace bie::llm {
 namespace {
@@ -18,19 +19,10 @@ constexpr std::string_view sums_end = ".in_sum2", counts_end = ".counts";
 /// The names of linears that read the same rows.
 std::map<const weights::Linear*, std::vector<std::string>> names_of(const Model& model) {
   std::map<const weights::Linear*, std::vector<std::string>> names;
-  for (std::size_t i = 0; i < model.layers().size(); ++i) {
-    const LayerWeights& w = model.layers()[i];
-    const auto add = [&](const weights::Linear& linear, const char* part) {
-      names[&linear].push_back(formats::joined("blk.", i, ".", part, ".weight"));
-    };
-    add(w.query, "attn_q");
-    add(w.key, "attn_k");
-    add(w.value, "attn_v");
-    add(w.output, "attn_output");
-    add(w.gate, "ffn_gate");
-    add(w.up, "ffn_up");
-    add(w.down, "ffn_down");
-  }
+  for (std::size_t i = 0; i < model.layers().size(); ++i)
+    for (const LinearPart& part : linear_parts(model.config()))
+      names[&(model.layers()[i].*part.linear)].push_back(layer_prefix(static_cast<std::int64_t>(i)) + part.name +
+                                                         ".weight");
   const bool is_tied = model.file().gguf.find("output.weight") == nullptr && !model.file().codes.contains("output");
   names[&model.head()] = {is_tied ? "token_embd.weight" : "output.weight"};
   return names;
