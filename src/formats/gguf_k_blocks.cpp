@@ -11,11 +11,6 @@ namespace {
 using Byte = std::uint8_t;
 
 constexpr int block = 256;
-void put_half(float value, Byte* to) {
-  const std::uint16_t half = half_of_float(value);
-  to[0] = static_cast<Byte>(half);
-  to[1] = static_cast<Byte>(half >> 8);
-}
 
 /// The scale of codes of -4 to 3, stored with 4 added, each of which is moved where that lessens the weighted error, in
 /// up to five rounds.
@@ -50,16 +45,6 @@ float move_codes(const float* x, Byte* codes) {
   }
   for (int i = 0; i < n; ++i) codes[i] = static_cast<Byte>(q[i] + half);
   return sums.qq > 0 ? sums.qx / sums.qq : 0;
-}
-
-/// Four codes of 2 bits a byte: 32 bytes for 128 codes.
-void put_two_bits(const Byte* codes, Byte* to) {
-  for (int half = 0; half < 2; ++half)
-    for (int i = 0; i < 32; ++i) {
-      const Byte* const from = codes + 128 * half + i;
-      to[32 * half + i] =
-          static_cast<Byte>((from[0] & 3) | (from[32] & 3) << 2 | (from[64] & 3) << 4 | (from[96] & 3) << 6);
-    }
 }
 
 /// Lines of all groups of a block, as multiples of its two 16-bit floats.
@@ -128,19 +113,11 @@ void put_six_bit_lines(const Lines<32>& lines, Byte* to) {
   }
 }
 
-/// Two codes a byte: 32 bytes for 64 codes, of which the low four bits are put.
-void put_four_bits(const Byte* codes, Byte* to) {
-  for (int part = 0; part < 4; ++part)
-    for (int i = 0; i < 32; ++i)
-      to[32 * part + i] = static_cast<Byte>((codes[64 * part + i] & 15) | (codes[64 * part + 32 + i] & 15) << 4);
-}
-
 }  // namespace
 
-float round_q2_k(const float* x, const float* weights, Byte* to) {
+float round_q2_k(const float* x, const float* weights, Byte* codes, Byte* to) {
   const Search search{3, -0.5f, 15, weights == nullptr};
   Lines<16> lines;
-  Byte codes[block];
   for (int g = 0; g < 16; ++g) {
     float usual[16];
     for (int i = 0; i < 16; ++i) usual[i] = std::fabs(x[16 * g + i]);
@@ -149,14 +126,12 @@ float round_q2_k(const float* x, const float* weights, Byte* to) {
   lines.to_multiples(15);
   lines.code_again(x, search.most, codes);
   for (int g = 0; g < 16; ++g) to[g] = static_cast<Byte>(lines.scale[g] | lines.offset[g] << 4);
-  put_two_bits(codes, to + 16);
   put_half(lines.scale_unit, to + 80);
   put_half(lines.offset_unit, to + 82);
   return std::max(lines.scale_unit, lines.offset_unit);
 }
 
-float round_q3_k(const float* x, const float* weights, Byte* to) {
-  Byte codes[block];
+float round_q3_k(const float* x, const float* weights, Byte* codes, Byte* to) {
   float scales[16];
   for (int g = 0; g < 16; ++g)
     scales[g] = weights == nullptr ? move_codes(x + 16 * g, codes + 16 * g)
@@ -173,36 +148,31 @@ float round_q3_k(const float* x, const float* weights, Byte* to) {
     if (d == 0) continue;
     for (int i = 16 * g; i < 16 * (g + 1); ++i) codes[i] = static_cast<Byte>(nearest(x[i] / d, -4, 3) + 4);
   }
-  for (int i = 0; i < block; ++i) to[i % 32] = static_cast<Byte>(to[i % 32] | codes[i] >> 2 << (i / 32));
-  put_two_bits(codes, to + 32);
   put_half(unit, to + 108);
   return std::fabs(unit);
 }
 
-float round_q4_k(const float* x, const float* weights, Byte* to) {
-  Byte codes[block];
+float round_q4_k(const float* x, const float* weights, Byte* codes, Byte* to) {
   const Lines<32> lines = six_bit_lines(x, weights, {15, -1.0f, 20, false}, codes);
   put_six_bit_lines(lines, to);
-  put_four_bits(codes, to + 16);
   return std::max(lines.scale_unit, lines.offset_unit);
 }
 
-float round_q5_k(const float* x, const float* weights, Byte* to) {
-  Byte codes[block];
+float round_q5_k(const float* x, const float* weights, Byte* codes, Byte* to) {
   const Lines<32> lines = six_bit_lines(x, weights, {31, -0.5f, 15, false}, codes);
   put_six_bit_lines(lines, to);
-  for (int i = 0; i < block; ++i) to[16 + i % 32] = static_cast<Byte>(to[16 + i % 32] | codes[i] >> 4 << (i / 32));
-  put_four_bits(codes, to + 48);
   return std::max(lines.scale_unit, lines.offset_unit);
 }
 
-float round_q6_k(const float* x, const float* weights, Byte* to) {
-  Byte codes[block];
+float round_q6_k(const float* x, const float* weights, Byte* codes, Byte* to) {
   float scales[16];
   for (int g = 0; g < 16; ++g)
     scales[g] = fit_scale<16>(x + 16 * g, weights == nullptr ? nullptr : weights + 16 * g, 32, codes + 16 * g);
   const float greatest = widest<16>(scales);
-  if (std::fabs(greatest) < least_size) return 0;
+  if (std::fabs(greatest) < least_size) {
+    std::fill_n(codes, block, Byte{0});
+    return 0;
+  }
   const float inverse = -128.0f / greatest, unit = 1 / inverse;
   for (int g = 0; g < 16; ++g) {
     const int scale = nearest(inverse * scales[g], -128, 127);
@@ -211,13 +181,6 @@ float round_q6_k(const float* x, const float* weights, Byte* to) {
     if (d == 0) continue;
     for (int i = 16 * g; i < 16 * (g + 1); ++i) codes[i] = static_cast<Byte>(nearest(x[i] / d, -32, 31) + 32);
   }
-  for (int half = 0; half < 2; ++half)
-    for (int i = 0; i < 32; ++i) {
-      const Byte* const q = codes + 128 * half + i;
-      to[64 * half + i] = static_cast<Byte>((q[0] & 15) | (q[64] & 15) << 4);
-      to[64 * half + 32 + i] = static_cast<Byte>((q[32] & 15) | (q[96] & 15) << 4);
-      to[128 + 32 * half + i] = static_cast<Byte>(q[0] >> 4 | q[32] >> 4 << 2 | q[64] >> 4 << 4 | q[96] >> 4 << 6);
-    }
   put_half(unit, to + 208);
   return std::fabs(unit);
 }

@@ -7,15 +7,15 @@
 
 namespace bie::formats {
 
-/// Writes a block of 256 finite floats; `to` is 0 before.
+/// Codes [256] of as many finite floats; their scales go into the block `to`, which is 0 before.
 /// @param weights  of the squares of errors, [256] numbers above 0; null: those of ggml.
 /// @return the largest size of a 16-bit float of the block before it is rounded to one.
-using RoundKBlock = float (*)(const float* x, const float* weights, std::uint8_t* to);
+using RoundKBlock = float (*)(const float* x, const float* weights, std::uint8_t* codes, std::uint8_t* to);
 
-float round_q2_k(const float* x, const float* weights, std::uint8_t* to);
-float round_q3_k(const float* x, const float* weights, std::uint8_t* to);
-float round_q4_k(const float* x, const float* weights, std::uint8_t* to);
-float round_q5_k(const float* x, const float* weights, std::uint8_t* to);
-float round_q6_k(const float* x, const float* weights, std::uint8_t* to);
+float round_q2_k(const float* x, const float* weights, std::uint8_t* codes, std::uint8_t* to);
+float round_q3_k(const float* x, const float* weights, std::uint8_t* codes, std::uint8_t* to);
+float round_q4_k(const float* x, const float* weights, std::uint8_t* codes, std::uint8_t* to);
+float round_q5_k(const float* x, const float* weights, std::uint8_t* codes, std::uint8_t* to);
+float round_q6_k(const float* x, const float* weights, std::uint8_t* codes, std::uint8_t* to);
 
 }  // namespace bie::formats

@@ -8,6 +8,7 @@
 
 #include "bie/formats/error.h"
 #include "bie/formats/gguf_writer.h"
+#include "formats/gguf_code_bytes.h"
 #include "formats/gguf_k_blocks.h"
 #include "formats/group_search.h"
 #include "formats/half.h"
@@ -17,69 +18,16 @@ namespace {
 
 using Byte = std::uint8_t;
 
-void put_half(float value, Byte* to) {
-  const std::uint16_t half = half_of_float(value);
-  to[0] = static_cast<Byte>(half);
-  to[1] = static_cast<Byte>(half >> 8);
-}
+/// Puts a block's scale and offset, 16-bit floats already, where a type has them.
+using PutScale = void (*)(float s, float z, Byte* to);
 
-void put_nibbles(const Byte* codes, Byte* to) {
-  for (int i = 0; i < 16; ++i) to[i] = static_cast<Byte>((codes[i] & 15) | (codes[16 + i] & 15) << 4);
-}
+void put_scale_first(float s, float /*z*/, Byte* to) { put_half(s, to); }
+void put_zero_first(float /*s*/, float z, Byte* to) { put_half(z, to); }
+void put_scale_last(float s, float /*z*/, Byte* to) { put_half(s, to + 64); }
 
-/// Puts codes, a scale and an offset into a block; scales are 16-bit floats already.
-using CloseBlock = void (*)(const Byte* codes, float s, float z, Byte* to);
-
-void close_q4_0(const Byte* codes, float s, float /*z*/, Byte* to) {
-  put_half(s, to);
-  put_nibbles(codes, to + 2);
-}
-
-void close_q4_1(const Byte* codes, float s, float z, Byte* to) {
+void put_scale_and_least(float s, float z, Byte* to) {
   put_half(s, to);
   put_half(-z, to + 2);
-  put_nibbles(codes, to + 4);
-}
-
-/// The fifth bits of 32 codes.
-void put_high_bits(const Byte* codes, Byte* to) {
-  for (int i = 0; i < 32; ++i) to[i / 8] = static_cast<Byte>(to[i / 8] | codes[i] >> 4 << (i % 8));
-}
-
-void close_q5_0(const Byte* codes, float s, float /*z*/, Byte* to) {
-  put_half(s, to);
-  put_high_bits(codes, to + 2);
-  put_nibbles(codes, to + 6);
-}
-
-void close_q5_1(const Byte* codes, float s, float z, Byte* to) {
-  put_half(s, to);
-  put_half(-z, to + 2);
-  put_high_bits(codes, to + 4);
-  put_nibbles(codes, to + 8);
-}
-
-void close_q8_0(const Byte* codes, float s, float /*z*/, Byte* to) {
-  put_half(s, to);
-  for (int i = 0; i < 32; ++i) to[2 + i] = codes[i] ^ 0x80;
-}
-
-void close_q1_0(const Byte* codes, float /*s*/, float z, Byte* to) {
-  put_half(z, to);
-  for (int i = 0; i < 128; ++i) to[2 + i / 8] = static_cast<Byte>(to[2 + i / 8] | codes[i] << (i % 8));
-}
-
-void close_q2_0(const Byte* codes, float s, float /*z*/, Byte* to) {
-  put_half(s, to);
-  for (int i = 0; i < 64; ++i) to[2 + i / 4] = static_cast<Byte>(to[2 + i / 4] | codes[i] << (i % 4 * 2));
-}
-
-void close_tq2_0(const Byte* codes, float s, float /*z*/, Byte* to) {
-  for (int i = 0; i < 256; ++i) {
-    Byte& byte = to[i / 128 * 32 + i % 32];
-    byte = static_cast<Byte>(byte | codes[i] << (i / 32 % 4 * 2));
-  }
-  put_half(s, to + 64);
 }
 
 /// Codes of the floats of a block, its scale and offset before they become 16-bit floats.
@@ -194,19 +142,19 @@ void search_q1_0(const float* x, const float* weights, Byte* codes, float* s, fl
 
 struct Writer {
   std::string_view name;
-  CloseBlock close;  ///< null for K-quants, as the next two
+  PutScale put_scale;  ///< null for K-quants, as the next two
   RoundBlock round;
   SearchBlock search;  ///< null where a search has nothing to gain
   RoundKBlock round_k = nullptr;
 };
-constexpr Writer writers[] = {{"Q4_0", close_q4_0, round_around_zero<4>, search_around_zero<4>},
-                              {"Q4_1", close_q4_1, round_between_ends<4>, search_between_ends<4>},
-                              {"Q5_0", close_q5_0, round_around_zero<5>, search_around_zero<5>},
-                              {"Q5_1", close_q5_1, round_between_ends<5>, search_between_ends<5>},
-                              {"Q8_0", close_q8_0, round_q8_0, nullptr},
-                              {"Q1_0", close_q1_0, round_q1_0, search_q1_0},
-                              {"Q2_0", close_q2_0, round_ternary<64>, search_ternary<64>},
-                              {"TQ2_0", close_tq2_0, round_ternary<256>, search_ternary<256>},
+constexpr Writer writers[] = {{"Q4_0", put_scale_first, round_around_zero<4>, search_around_zero<4>},
+                              {"Q4_1", put_scale_and_least, round_between_ends<4>, search_between_ends<4>},
+                              {"Q5_0", put_scale_first, round_around_zero<5>, search_around_zero<5>},
+                              {"Q5_1", put_scale_and_least, round_between_ends<5>, search_between_ends<5>},
+                              {"Q8_0", put_scale_first, round_q8_0, nullptr},
+                              {"Q1_0", put_zero_first, round_q1_0, search_q1_0},
+                              {"Q2_0", put_scale_first, round_ternary<64>, search_ternary<64>},
+                              {"TQ2_0", put_scale_last, round_ternary<256>, search_ternary<256>},
                               {"Q2_K", nullptr, nullptr, nullptr, round_q2_k},
                               {"Q3_K", nullptr, nullptr, nullptr, round_q3_k},
                               {"Q4_K", nullptr, nullptr, nullptr, round_q4_k},
@@ -250,7 +198,7 @@ bool is_half(float value) { return float_of_half(half_of_float(value)) == value;
 
 std::vector<Byte> gguf_blocks(const std::string& what, const GgufType& type, const CodedRows& w) {
   const Writer& writer = writer_of(what, type, w.columns);
-  if (writer.close == nullptr)
+  if (writer.put_scale == nullptr)
     throw Error(joined(what, ": scales of codes are not those of ", type.name, ", which are products of two numbers"));
   if (w.bits != type.bits || w.zeros.empty() != (type.zero != 0) || (type.zero != 0 && w.zero != type.zero))
     throw Error(joined(what, ": codes of ", w.bits, " bits with ", w.zeros.empty() ? "whole" : "float",
@@ -262,6 +210,7 @@ std::vector<Byte> gguf_blocks(const std::string& what, const GgufType& type, con
   std::vector<Byte> blocks(static_cast<std::size_t>(w.rows * (w.columns / type.weights) * type.bytes), 0);
   Byte* to = blocks.data();
   Byte codes[most_weights];
+  const PutCodes put_codes = code_bytes_of(type.name);
   for (std::int64_t r = 0; r < w.rows; ++r)
     for (std::int64_t c = 0; c < w.columns; c += type.weights, to += type.bytes) {
       const auto g = static_cast<std::size_t>(r * w.groups() + c / w.group);
@@ -275,7 +224,8 @@ std::vector<Byte> gguf_blocks(const std::string& what, const GgufType& type, con
                            " holds as 16-bit floats: they would be rounded"));
       for (std::int64_t i = 0; i < type.weights; ++i)
         codes[i] = static_cast<Byte>(code_at(w.words.data() + r * w.row_words(), w.bits, c + i));
-      writer.close(codes, s, z, to);
+      writer.put_scale(s, z, to);
+      put_codes(codes, to);
     }
   return blocks;
 }
@@ -293,12 +243,14 @@ std::vector<Byte> gguf_rounded(const std::string& what, const GgufType& type, co
   std::vector<Byte> blocks(static_cast<std::size_t>(count / type.weights * type.bytes), 0);
   Byte* to = blocks.data();
   Byte codes[most_weights];
+  const PutCodes put_codes = code_bytes_of(type.name);
   for (std::int64_t i = 0; i < count; i += type.weights, to += type.bytes) {
     const float* const of_block = weights.empty() ? nullptr : weights.data() + i % columns;
     if (writer.round_k != nullptr) {
-      const float largest = writer.round_k(values + i, of_block, to);
+      const float largest = writer.round_k(values + i, of_block, codes, to);
       if (!std::isfinite(float_of_half(half_of_float(largest))))
         throw Error(joined(what, ": a block's scale of ", largest, " is beyond 16-bit floats"));
+      put_codes(codes, to);
       continue;
     }
     float s = 0, z = 0;
@@ -310,9 +262,14 @@ std::vector<Byte> gguf_rounded(const std::string& what, const GgufType& type, co
       throw Error(joined(what, ": a block's scale of ", s, " is beyond 16-bit floats"));
     if (!std::isfinite(float_of_half(half_of_float(z))))
       throw Error(joined(what, ": a block's offset of ", z, " is beyond 16-bit floats"));
-    writer.close(codes, s, z, to);
+    writer.put_scale(s, z, to);
+    put_codes(codes, to);
   }
   return blocks;
 }
+
+int gguf_most_code(const GgufType& type) { return type.zero == 1 ? 2 : (1 << type.bits) - 1; }
+
+void gguf_put_codes(const GgufType& type, const Byte* codes, Byte* block) { code_bytes_of(type.name)(codes, block); }
 
 }  // namespace bie::formats

@@ -27,6 +27,13 @@ inline int nearest(float value, int least, int most) {
   return static_cast<int>(nearest(value, static_cast<float>(least), static_cast<float>(most)));
 }
 
+/// A 16-bit float in two bytes, the low one first.
+inline void put_half(float value, std::uint8_t* to) {
+  const std::uint16_t half = half_of_float(value);
+  to[0] = static_cast<std::uint8_t>(half);
+  to[1] = static_cast<std::uint8_t>(half >> 8);
+}
+
 inline float as_half(float value) { return float_of_half(half_of_float(value)); }
 
 /// The number of the greatest size, the first of several.

@@ -79,7 +79,6 @@ class Writer {
     metadata[joined(config_.architecture->name, ".vocab_size")] = {GgufValueType::u32,
                                                                    static_cast<std::uint64_t>(config_.vocabulary)};
     folder::put_vocabulary(folder_.path(), config_.vocabulary, &metadata);
-    if (options_.check) options_.check();
     count_pieces();
     put_file_type(outputs_, &metadata);
     formats::save_gguf(out, metadata, outputs_);
@@ -127,6 +126,20 @@ class Writer {
     return options_.importance ? options_.importance(name, columns) : nullptr;
   }
 
+  std::shared_ptr<const formats::Bytes> blocks_made(const std::string& name, std::int64_t rows,
+                                                    std::int64_t columns) const {
+    return options_.made ? options_.made(name, rows, columns) : nullptr;
+  }
+
+  static Blocks ordered_blocks(const formats::Bytes& made, const RowOrder& order, std::int64_t rows) {
+    const std::int64_t row_bytes = made.size / rows;
+    Blocks blocks(made.data, made.data + made.size);
+    for (std::size_t j = 0; j < order.size(); ++j)
+      std::copy_n(made.data + order[j] * row_bytes, row_bytes,
+                  blocks.data() + static_cast<std::int64_t>(j) * row_bytes);
+    return blocks;
+  }
+
   /// Rows in an order.
   static ReadRow ordered(const RowOrder& order, ReadRow read) {
     if (order.empty()) return read;
@@ -139,6 +152,8 @@ class Writer {
                 const weights::FileMatrix& matrix) {
     expect_rows(matrix.what(), order, matrix.rows());
     put(name, {matrix.rows(), matrix.columns()}, type, [this, name, order, matrix, &type] {
+      if (const auto made = blocks_made(name, matrix.rows(), matrix.columns()))
+        return ordered_blocks(*made, order, matrix.rows());
       const ReadRow read = ordered(order, [&](std::int64_t row, float* values) { matrix.read_row(row, values); });
       Blocks blocks = rounded_rows(matrix.what(), type, matrix.rows(), matrix.columns(), read, parallel_,
                                    importance_of(name, matrix.columns()));
@@ -193,6 +208,7 @@ class Writer {
       const std::int64_t k = columns->weight().k, n = columns->weight().n;
       const GgufType& type = type_to_open(weight, why, k);
       put(weight, {n, k}, type, [this, weight, said, columns, order, n, k, &type] {
+        if (const auto made = blocks_made(weight, n, k)) return ordered_blocks(*made, order, n);
         const std::vector<float> values = weights::opened_rows(*columns, parallel_);
         const ReadRow read =
             ordered(order, [&](std::int64_t row, float* to) { std::copy_n(values.data() + row * k, k, to); });

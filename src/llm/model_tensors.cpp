@@ -1,7 +1,11 @@
 #include "llm/model_tensors.h"
 
+#include <algorithm>
+#include <memory>
+
 #include "bie/formats/error.h"
 #include "bie/weights/folder_matrices.h"
+#include "bie/weights/folder_rows.h"
 #include "llm/architectures.h"
 #include "weights/elements.h"
 
@@ -35,6 +39,19 @@ weights::FileMatrix ModelTensors::matrix(const std::string& name, std::int64_t r
     return weights::ternary_matrix(what(name), layer);
   }
   return {what(name + ".weight"), take(name + ".weight", {rows, columns})};
+}
+
+OpenMatrix ModelTensors::open(const std::string& name, std::int64_t rows, std::int64_t columns) {
+  const auto found = file_.codes.find(name);
+  if (found != file_.codes.end() && found->second.kind != formats::CodedLayer::Kind::table) {
+    const weights::CodedColumns codes(what(name), *take_codes(name, rows, columns));
+    const auto values = std::make_shared<const std::vector<float>>(weights::opened_rows(codes, parallel_));
+    return {
+        [values, columns](std::int64_t row, float* to) { std::copy_n(values->data() + row * columns, columns, to); },
+        [codes] { codes.let_go(); }};
+  }
+  const weights::FileMatrix matrix = this->matrix(name, rows, columns);
+  return {[matrix](std::int64_t row, float* to) { matrix.read_row(row, to); }, [matrix] { matrix.let_go(); }};
 }
 
 Vector ModelTensors::bias(const std::string& name, std::int64_t outputs) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -13,8 +14,15 @@
 #include "bie/kernels/parallel.h"
 #include "bie/llm/model.h"
 #include "bie/weights/file_matrix.h"
+#include "llm/rounded_rows.h"
 
 namespace bie::llm {
+
+/// A matrix whose rows are opened one at a time; threads share it.
+struct OpenMatrix {
+  ReadRow read;
+  std::function<void()> let_go;  ///< takes what was read of the file out of this process
+};
 
 /// Takes tensors by name, checks their shapes, and knows which ones nobody took.
 class ModelTensors {
@@ -26,6 +34,8 @@ class ModelTensors {
   Vector vector(const std::string& name, std::int64_t size);
   /// NAME [rows, columns], of floats, of blocks, of ternary codes or of an embedding's codes.
   weights::FileMatrix matrix(const std::string& name, std::int64_t rows, std::int64_t columns);
+  /// NAME [rows, columns] of any kind, linears of codes among them.
+  OpenMatrix open(const std::string& name, std::int64_t rows, std::int64_t columns);
   /// NAME.bias where the files have it, else null.
   Vector bias(const std::string& name, std::int64_t outputs);
   /// The bias of a linear, which codes carry with them.

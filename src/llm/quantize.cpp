@@ -3,14 +3,20 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <optional>
+#include <set>
 #include <string_view>
+#include <system_error>
 
 #include "bie/formats/error.h"
 #include "bie/formats/gguf_writer.h"
 #include "bie/llm/config.h"
 #include "bie/llm/convert.h"
 #include "bie/weights/file_matrix.h"
+#include "formats/crc32c.h"
 #include "llm/file_type.h"
+#include "llm/layerwise.h"
+#include "llm/parts.h"
 #include "llm/rounded_rows.h"
 
 namespace bie::llm {
@@ -58,14 +64,16 @@ bool fits(std::string_view pattern, std::string_view name) {
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
+std::string tensor_words(std::size_t done, std::size_t all) { return joined("tensor ", done + 1, " of ", all); }
+
 constexpr std::string_view embedding_name = "token_embd.weight", head_name = "output.weight";
 
-/// Types by a plan, and what came of them.
+/// The type of every matrix by a plan.
 class Planner {
  public:
   Planner(const ModelFile& model, const TypePlan& plan) : model_(model), plan_(plan), fitting_(plan.keep.size()) {}
 
-  const GgufType& type_of(const std::string& name, std::int64_t columns, Quantized* result) {
+  void add(const std::string& name, std::int64_t columns, Quantized* result) {
     const GgufType* const asked = asked_for(name);
     const GgufType* type = asked;
     while (columns % type->weights != 0) {
@@ -78,16 +86,22 @@ class Planner {
     }
     if (type != asked) result->unfit.emplace_back(name, type->name);
     result->plan.emplace_back(name, type->name);
-    has_head_ = has_head_ || name == head_name;
-    return *type;
+    types_[name] = type;
   }
 
   void check_all_used() const {
     for (std::size_t i = 0; i < plan_.keep.size(); ++i)
       if (!fitting_[i])
         model_.fail(joined("--keep ", plan_.keep[i].first, ": expected the name of a matrix, got one that fits none"));
-    if (plan_.head != nullptr && !has_head_)
+    if (plan_.head != nullptr && !types_.contains(std::string(head_name)))
       model_.fail("--head: expected a model with a head of its own, got one whose head is the embedding");
+  }
+
+  const GgufType& type_of(const std::string& name) const {
+    const auto found = types_.find(name);
+    if (found == types_.end())
+      model_.fail(joined("the tensor ", formats::in_quotes(model_.called(name)), " is missing"));
+    return *found->second;
   }
 
  private:
@@ -107,7 +121,7 @@ class Planner {
   const ModelFile& model_;
   const TypePlan& plan_;
   std::vector<bool> fitting_;
-  bool has_head_ = false;
+  std::map<std::string, const GgufType*> types_;
 };
 
 /// The importance of a matrix's columns; ones where nothing is known.
@@ -134,8 +148,32 @@ class Columns {
   std::vector<float> ones_;
 };
 
+/// What makes the blocks of matrices.
+struct Makers {
+  const Planner& planner;
+  Columns& importance;
+  const Parts* parts;  ///< null where matrices are rounded one by one
+
+  std::shared_ptr<const formats::Bytes> made(const std::string& name, std::int64_t rows, std::int64_t columns) const {
+    if (parts == nullptr) return nullptr;
+    const std::optional<formats::GgufTensor> part = parts->find(name, planner.type_of(name), {rows, columns});
+    return part ? part->bytes : nullptr;
+  }
+};
+
+std::vector<std::uint8_t> blocks_of(const Makers& makers, const std::string& name, const weights::FileMatrix& matrix,
+                                    const kernels::Parallel& parallel) {
+  if (const auto made = makers.made(name, matrix.rows(), matrix.columns()))
+    return {made->data, made->data + made->size};
+  const ReadRow read = [&](std::int64_t row, float* values) { matrix.read_row(row, values); };
+  auto blocks = rounded_rows(matrix.what(), makers.planner.type_of(name), matrix.rows(), matrix.columns(), read,
+                             parallel, makers.importance.of(name, matrix.columns()));
+  matrix.let_go();
+  return blocks;
+}
+
 void quantize_file(const ModelFile& model, const std::string& out, const QuantizeOptions& options,
-                   const kernels::Parallel& parallel, Planner* planner, Columns* columns, Quantized* result) {
+                   const kernels::Parallel& parallel, const Makers& makers, Quantized* result) {
   std::vector<GgufOutput> outputs;
   for (const formats::GgufTensor& tensor : model.gguf.tensors) {
     result->weights += tensor.count();
@@ -144,26 +182,20 @@ void quantize_file(const ModelFile& model, const std::string& out, const Quantiz
       result->bytes += tensor.bytes->size;
       continue;
     }
-    const GgufType& type = planner->type_of(tensor.name, tensor.columns(), result);
+    const GgufType& type = makers.planner.type_of(tensor.name);
     const std::int64_t bytes = tensor.count() / type.weights * type.bytes;
     const weights::FileMatrix matrix(
         joined(model.kind, " ", model.path(), ": tensor ", formats::in_quotes(tensor.name)), tensor);
     outputs.push_back(
-        {tensor.name, tensor.sizes, &type, nullptr, bytes, [name = tensor.name, matrix, &type, &parallel, columns] {
-           const ReadRow read = [&](std::int64_t row, float* values) { matrix.read_row(row, values); };
-           auto blocks = rounded_rows(matrix.what(), type, matrix.rows(), matrix.columns(), read, parallel,
-                                      columns->of(name, matrix.columns()));
-           matrix.let_go();
-           return blocks;
-         }});
+        {tensor.name, tensor.sizes, &type, nullptr, bytes,
+         [&makers, matrix, &parallel, name = tensor.name] { return blocks_of(makers, name, matrix, parallel); }});
     result->bytes += bytes;
   }
-  planner->check_all_used();
   if (options.progress)
     for (std::size_t i = 0; i < outputs.size(); ++i)
       if (outputs[i].make)
         outputs[i].make = [&options, i, all = outputs.size(), make = std::move(outputs[i].make)] {
-          options.progress(i, all);
+          options.progress(static_cast<double>(i) / static_cast<double>(all), tensor_words(i, all));
           return make();
         };
   std::map<std::string, formats::GgufValue> metadata = model.gguf.metadata;
@@ -171,6 +203,37 @@ void quantize_file(const ModelFile& model, const std::string& out, const Quantiz
   metadata["general.quantization_version"] = {formats::GgufValueType::u32, std::uint64_t{2}};
   put_file_type(outputs, &metadata);
   formats::save_gguf(out, metadata, outputs);
+}
+
+/// Tells runs apart whose parts would differ: the model's files, the plan and the text.
+std::string run_of(const ModelFile& model, const Quantized& planned, const Calibration& text) {
+  std::string facts = joined("window ", text.window, "; ");
+  const auto add_file = [&](const std::filesystem::path& path) {
+    std::error_code error;
+    const auto size = std::filesystem::file_size(path, error);
+    const auto when = std::filesystem::last_write_time(path, error).time_since_epoch().count();
+    facts += joined(path.string(), " ", size, " ", when, "; ");
+  };
+  std::set<std::filesystem::path> files;
+  std::error_code error;
+  if (model.is_folder())
+    for (std::filesystem::directory_iterator at(model.path(), error), last; !error && at != last; at.increment(error))
+      files.insert(at->path());
+  else
+    files.insert(model.path());
+  for (const std::filesystem::path& file : files) add_file(file);
+  for (const auto& [name, type] : planned.plan) facts += name + " " + type + "; ";
+  const auto* const tokens = reinterpret_cast<const char*>(text.tokens.data());
+  return joined("gptq 1 ", formats::crc32c(facts), " ",
+                formats::crc32c({tokens, sizeof(std::int32_t) * text.tokens.size()}));
+}
+
+void add_all(const ModelFile& model, Planner* planner, Quantized* result) {
+  for (const formats::GgufTensor& tensor : model.gguf.tensors)
+    if (tensor.sizes.size() == 2) planner->add(tensor.name, tensor.columns(), result);
+  for (const auto& [name, layer] : model.codes) planner->add(name + ".weight", layer.in_features, result);
+  for (const auto& [name, layer] : model.ternary) planner->add(name + ".weight", layer.in_features, result);
+  planner->check_all_used();
 }
 
 }  // namespace
@@ -191,21 +254,46 @@ Quantized quantize(const ModelFile& model, const std::string& out, const Quantiz
   static_cast<void>(read_config(model));  // a model that is not read is refused before anything is written
   Quantized result;
   Planner planner(model, options.plan);
+  add_all(model, &planner, &result);
   Columns importance(model, options.importance);
-  if (!model.is_folder()) {
-    quantize_file(model, out, options, parallel, &planner, &importance, &result);
-    return result;
+  std::optional<Parts> parts;
+  if (options.gptq != nullptr) {
+    parts.emplace(out, run_of(model, result, *options.gptq));
+    Layerwise work{options.gptq->tokens,
+                   options.gptq->window,
+                   [&](const std::string& name) -> const GgufType& { return planner.type_of(name); },
+                   {}};
+    if (options.progress) work.progress = [&](double done) { options.progress(done, "the layers"); };
+    try {
+      quantize_layers(model, work, *parts, parallel);
+    } catch (const Error&) {
+      parts->remove();
+      throw;
+    }
   }
-  ConvertOptions convert_options;
-  convert_options.progress = options.progress;
-  convert_options.plan = [&](const std::string& name, std::int64_t columns) -> const GgufType& {
-    return planner.type_of(name, columns, &result);
-  };
-  convert_options.importance = [&](const std::string& name, std::int64_t count) { return importance.of(name, count); };
-  convert_options.check = [&] { planner.check_all_used(); };
-  const Converted made = convert(model, out, convert_options, parallel);
-  result.bytes = made.bytes;
-  result.weights = made.weights;
+  const Makers makers{planner, importance, parts ? &*parts : nullptr};
+  if (!model.is_folder()) {
+    quantize_file(model, out, options, parallel, makers, &result);
+  } else {
+    ConvertOptions convert_options;
+    if (options.progress)
+      convert_options.progress = [&](std::size_t done, std::size_t all) {
+        options.progress(static_cast<double>(done) / static_cast<double>(all), tensor_words(done, all));
+      };
+    convert_options.plan = [&](const std::string& name, std::int64_t) -> const GgufType& {
+      return planner.type_of(name);
+    };
+    convert_options.importance = [&](const std::string& name, std::int64_t count) {
+      return importance.of(name, count);
+    };
+    convert_options.made = [&](const std::string& name, std::int64_t rows, std::int64_t columns) {
+      return makers.made(name, rows, columns);
+    };
+    const Converted made = convert(model, out, convert_options, parallel);
+    result.bytes = made.bytes;
+    result.weights = made.weights;
+  }
+  if (parts) parts->remove();
   return result;
 }
 

@@ -25,6 +25,12 @@ std::vector<std::uint8_t> gguf_blocks(const std::string& what, const GgufType& t
 std::vector<std::uint8_t> gguf_rounded(const std::string& what, const GgufType& type, const float* values,
                                        std::int64_t rows, std::int64_t columns, const float* importance = nullptr);
 
+/// The largest code that floats are rounded to: 2 of the ternary types, else that of all bits.
+int gguf_most_code(const GgufType& type);
+
+/// Puts codes [type.weights] in place of those of a block of one of these types, whose scales and offsets stay.
+void gguf_put_codes(const GgufType& type, const std::uint8_t* codes, std::uint8_t* block);
+
 /// A tensor to be written; `bytes` are its blocks or elements, or, where they are null, what `make` returns: it is
 /// called once, when it is the tensor's turn.
 struct GgufOutput {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "bie/formats/gguf.h"
@@ -20,7 +21,9 @@ struct ConvertOptions {
   std::function<const formats::GgufType&(const std::string& name, std::int64_t columns)> plan;
   /// If it is set, the importance of a matrix's columns; null where there is none.
   std::function<const float*(const std::string& name, std::int64_t columns)> importance;
-  std::function<void()> check;  ///< if it is set, called when all types are known, before anything is written
+  /// If it is set, the blocks of a matrix of the planned type, in the order of the folder's rows; null: they are made.
+  std::function<std::shared_ptr<const formats::Bytes>(const std::string& name, std::int64_t rows, std::int64_t columns)>
+      made;
   /// Called before each tensor: how many were written, of how many.
   std::function<void(std::size_t done, std::size_t all)> progress;
 };

@@ -30,13 +30,22 @@ const formats::GgufType* quantized_type(const std::string& name);
 /// "f32, f16, ..., q1_0"
 std::string quantized_type_names();
 
+/// GPTQ's text: docs/spec/language-models.md#gptq-on-the-grid-of-a-type.
+struct Calibration {
+  std::vector<std::int32_t> tokens;
+  std::int64_t window = 0;  ///< texts of so many tokens, whole ones alone
+};
+
 struct QuantizeOptions {
   TypePlan plan;
   /// If it is set, each group's scale has the least error among several, weighted by the importance of a matrix's
   /// columns, or by 1 for a matrix that is not in it; null: each number becomes the nearest of its block.
   const Importance* importance = nullptr;
-  /// Called before each tensor: how many were written, of how many.
-  std::function<void(std::size_t done, std::size_t all)> progress;
+  /// If it is set, codes are GPTQ's, layer by layer; finished matrices stay in OUT.parts until the file is whole, and
+  /// the same call goes on from there.
+  const Calibration* gptq = nullptr;
+  /// Called between pieces of work, with the share that is done and what comes next; what it throws ends the work.
+  std::function<void(double done, const std::string& next)> progress;
 };
 
 struct Quantized {
@@ -49,9 +58,9 @@ struct Quantized {
 
 /// Writes a model, a GGUF file or a folder, as a GGUF file with matrices of the planned types; codes are opened first.
 /// @param out  is replaced when all is written.
-/// @throws formats::Error, one sentence: importance of another number of columns, rows that fit no block where `fit` is
-/// not set, a pattern that fits no matrix, a head that is the embedding, NaN among weights, what `convert` and the
-/// readers refuse.
+/// @throws what `progress` throws, and formats::Error, one sentence: importance of another number of columns, rows that
+/// fit no block where `fit` is not set, a pattern that fits no matrix, a head that is the embedding, NaN among weights,
+/// what `convert` and the readers refuse.
 Quantized quantize(const ModelFile& model, const std::string& out, const QuantizeOptions& options,
                    const kernels::Parallel& parallel);
 

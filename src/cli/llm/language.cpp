@@ -343,9 +343,10 @@ void add_quantize_of_languages(CLI::App& app, const Global& global) {
   command->add_option("-o,--out", a->out, "the GGUF file to write")->required()->check(file_name());
   command
       ->add_option("--method", a->method,
-                   "how each group gets its scale: nearest, which fits the largest number, or search, the one of the "
-                   "least error (default: search with --calibrate or --imatrix, else nearest)")
-      ->check(CLI::IsMember({"nearest", "search"}));
+                   "nearest, whose scales fit the largest number of a group; search, the scales of the least error; or "
+                   "gptq, where later inputs make good the errors of earlier ones (default: search with --calibrate or "
+                   "--imatrix, else nearest)")
+      ->check(CLI::IsMember({"nearest", "search", "gptq"}));
   add_language_quantize_options(*command, *a);
   command->footer(
       "Each number is rounded to the nearest of its block, as llama.cpp does without a text. Vectors stay as they "
@@ -353,7 +354,7 @@ void add_quantize_of_languages(CLI::App& app, const Global& global) {
       "Examples:\n"
       "  bie quantize model.gguf --type q4_0 -o small.gguf\n"
       "  bie quantize FOLDER --type q4_k --fit --embedding q8_0 -o model.gguf\n"
-      "  bie quantize model.gguf --type q4_0 --calibrate text.txt -o small.gguf\n"
+      "  bie quantize model.gguf --type q4_0 --method gptq --calibrate text.txt -o small.gguf\n"
       "  bie quantize model.gguf --type q4_0 --keep 'blk.*.ffn_down.weight=q5_1' -o small.gguf");
   command->callback([a, &global] { quantize_language(*a, global); });
 }

@@ -48,44 +48,69 @@ void read_files(const std::string& model, CommandFiles* files) {
 
 constexpr std::int64_t usual_tokens = 32768, usual_window = 512;
 
-/// The importance of columns that the options ask for; without one numbers are rounded to the nearest.
-std::optional<llm::Importance> importance_of(const QuantizeArguments& a, const Global& global) {
+/// What the texts of the options say of a model's matrices.
+struct Statistics {
+  std::optional<llm::Importance> importance;  ///< for a search; without it numbers are rounded to the nearest
+  std::optional<llm::Calibration> gptq;
+};
+
+void check_method(const QuantizeArguments& a) {
   const bool has_text = !a.texts.empty();
-  if (a.method == "nearest") {
-    if (has_text || !a.imatrix.empty())
-      throw CLI::ValidationError("--method", "expected search with --calibrate or --imatrix, got nearest");
-    return std::nullopt;
-  }
+  if (a.method == "nearest" && (has_text || !a.imatrix.empty()))
+    throw CLI::ValidationError("--method",
+                               "expected search or gptq with --calibrate, search with --imatrix, got nearest");
+  if (a.method == "gptq" && !a.imatrix.empty())
+    throw CLI::ValidationError("--imatrix",
+                               "expected --method search, got gptq, which needs more than sizes of inputs");
+  if (a.method == "gptq" && !has_text) throw CLI::ValidationError("--method", "gptq needs the text of --calibrate");
   if (a.tokens > 0 && !has_text) throw CLI::ValidationError("--tokens", "needs --calibrate, whose texts it bounds");
-  if (!has_text && !a.imatrix.empty()) return llm::load_importance(a.imatrix);
-  if (!has_text) return a.method.empty() ? std::nullopt : std::optional(llm::Importance());
+}
+
+/// The texts of --calibrate, at least a window of them.
+llm::Calibration text_of(const QuantizeArguments& a, const text::Tokenizer& tokenizer, std::int64_t context) {
+  llm::Calibration text{{}, std::min(usual_window, context)};
+  for (const std::string& path : a.texts) {
+    const std::vector<std::int32_t> of_text = tokenizer.opened(text_of_file(path), /*special=*/false);
+    text.tokens.insert(text.tokens.end(), of_text.begin(), of_text.end());
+  }
+  text.tokens.resize(
+      static_cast<std::size_t>(std::min(a.tokens > 0 ? a.tokens : usual_tokens, std::ssize(text.tokens))));
+  if (std::ssize(text.tokens) < text.window)
+    throw formats::Error(formats::joined("--calibrate: expected a text of ", text.window,
+                                         " tokens at least, a window, got ", text.tokens.size()));
+  return text;
+}
+
+/// Reads the texts as the model does.
+llm::Importance importance_of(const QuantizeArguments& a, const Global& global) {
   LanguageOptions options;
   options.model = a.model;
   options.arithmetic = "exact";
   LoadedLanguage language = load_language(options, global);
-  const std::int64_t most = a.tokens > 0 ? a.tokens : usual_tokens;
-  const std::int64_t window = std::min(usual_window, language.model->config().context);
-  std::vector<std::int32_t> tokens;
-  for (const std::string& path : a.texts) {
-    const std::vector<std::int32_t> of_text = language.tokenizer.opened(text_of_file(path), /*special=*/false);
-    tokens.insert(tokens.end(), of_text.begin(), of_text.end());
-  }
-  tokens.resize(static_cast<std::size_t>(std::min(most, std::ssize(tokens))));
-  if (std::ssize(tokens) < window)
-    throw formats::Error(
-        formats::joined("--calibrate: expected a text of ", window, " tokens at least, a window, got ", tokens.size()));
+  const llm::Calibration text = text_of(a, language.tokenizer, language.model->config().context);
   const InterruptWatch watch;
   ProgressBar bar("calibrate");
-  llm::Importance importance = llm::importance_of(language.session, tokens, window, [&](std::int64_t done) {
+  llm::Importance importance = llm::importance_of(language.session, text.tokens, text.window, [&](std::int64_t done) {
     if (!global.quiet)
-      bar.show(static_cast<double>(done) / static_cast<double>(tokens.size()),
-               format("token %lld of %zu", static_cast<long long>(done), tokens.size()));
+      bar.show(static_cast<double>(done) / static_cast<double>(text.tokens.size()),
+               format("token %lld of %zu", static_cast<long long>(done), text.tokens.size()));
     return !was_interrupted();
   });
   bar.clear();
   if (was_interrupted()) throw Interrupted("interrupted; nothing is written");
-  if (!a.imatrix.empty()) llm::save_importance(a.imatrix, importance, std::ssize(tokens), window);
+  if (!a.imatrix.empty()) llm::save_importance(a.imatrix, importance, std::ssize(text.tokens), text.window);
   return importance;
+}
+
+Statistics statistics_of(const QuantizeArguments& a, const llm::ModelFile& model, const Global& global) {
+  if (a.method == "gptq") {
+    const llm::Config config = llm::read_config(model);
+    return {std::nullopt, text_of(a, llm::tokenizer_of(model, config.vocabulary), config.context)};
+  }
+  if (!a.texts.empty()) return {importance_of(a, global), std::nullopt};
+  if (!a.imatrix.empty()) return {llm::load_importance(a.imatrix), std::nullopt};
+  if (a.method == "search") return {llm::Importance(), std::nullopt};
+  return {};
 }
 
 Json plan_json(const std::vector<std::pair<std::string, std::string>>& types) {
@@ -101,7 +126,8 @@ void quantize_language(const QuantizeArguments& a, const Global& global) {
     throw std::runtime_error(a.model +
                              ": expected a GGUF file or a folder with a tokenizer; bie quantize of nets needs the "
                              "training half of bie, which has torch: pip install bie-cli");
-  llm::QuantizeOptions options{plan_of(a), nullptr, {}};
+  check_method(a);
+  llm::QuantizeOptions options{plan_of(a), nullptr, nullptr, {}};
   if (!a.out.ends_with(".gguf"))
     throw CLI::ValidationError("--out", "expected a name that ends in .gguf, got " + formats::in_quotes(a.out));
   CommandFiles files;
@@ -112,13 +138,18 @@ void quantize_language(const QuantizeArguments& a, const Global& global) {
   if (!a.texts.empty()) files.writes("--imatrix", a.imatrix);
   const llm::ModelFile model = llm::open_model(a.model);
   const auto begin = std::chrono::steady_clock::now();
-  const std::optional<llm::Importance> importance = importance_of(a, global);
-  if (importance) options.importance = &*importance;
+  const Statistics statistics = statistics_of(a, model, global);
+  if (statistics.importance) options.importance = &*statistics.importance;
+  if (statistics.gptq) options.gptq = &*statistics.gptq;
+  const InterruptWatch watch;
   ProgressBar bar("quantize");
-  if (!global.quiet)
-    options.progress = [&](std::size_t done, std::size_t all) {
-      bar.show(static_cast<double>(done) / static_cast<double>(all), format("tensor %zu of %zu", done + 1, all));
-    };
+  options.progress = [&](double done, const std::string& next) {
+    if (was_interrupted())
+      throw Interrupted(statistics.gptq
+                            ? "interrupted; the same command goes on from the matrices in " + a.out + ".parts"
+                            : "interrupted; nothing is written");
+    if (!global.quiet) bar.show(done, next);
+  };
   const auto pool = pool_of(global);
   const llm::Quantized made = llm::quantize(model, a.out, options, pool->parallel());
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -1,0 +1,57 @@
+#include "llm/parts.h"
+
+#include <filesystem>
+#include <map>
+#include <system_error>
+#include <utility>
+
+#include "bie/formats/error.h"
+#include "bie/formats/gguf_writer.h"
+
+namespace bie::llm {
+namespace {
+
+constexpr const char* run_key = "bie.run";
+
+}  // namespace
+
+Parts::Parts(const std::string& out, std::string run) : folder_(out + ".parts"), run_(std::move(run)) {}
+
+std::optional<formats::GgufTensor> Parts::find(const std::string& name, const formats::GgufType& type,
+                                               const std::vector<std::int64_t>& sizes) const {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file_of(name), error)) return std::nullopt;
+  try {
+    const formats::GgufFile file = formats::load_gguf(file_of(name));
+    const auto run = file.metadata.find(run_key);
+    const formats::GgufTensor* const tensor = file.find(name);
+    if (run == file.metadata.end() || tensor == nullptr || tensor->type != &type || tensor->sizes != sizes)
+      return std::nullopt;
+    const auto* const text = std::get_if<std::string>(&run->second.value);
+    return text != nullptr && *text == run_ ? std::optional(*tensor) : std::nullopt;
+  } catch (const formats::Error&) {
+    return std::nullopt;  // it is made anew
+  }
+}
+
+formats::GgufTensor Parts::put(const std::string& name, const formats::GgufType& type,
+                               const std::vector<std::int64_t>& sizes, const std::vector<std::uint8_t>& blocks) const {
+  std::error_code error;
+  std::filesystem::create_directories(folder_, error);
+  if (error) throw formats::Error(formats::joined(folder_, ": ", error.message()));
+  formats::save_gguf(file_of(name), {{run_key, {formats::GgufValueType::string, run_}}},
+                     {{name, sizes, &type, blocks.data(), static_cast<std::int64_t>(blocks.size())}});
+  return *find(name, type, sizes);
+}
+
+void Parts::remove() const {
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder_, error), last; !error && at != last; at.increment(error))
+    if (at->path().extension() == ".gguf") {
+      std::error_code ignored;
+      std::filesystem::remove(at->path(), ignored);
+    }
+  std::filesystem::remove(folder_, error);
+}
+
+}  // namespace bie::llm

@@ -1,0 +1,40 @@
+#include "llm/second_moment.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "bie/kernels/double_gemm.h"
+#include "bie/kernels/isa.h"
+
+namespace bie::llm {
+
+void SecondMoment::add(const float* x, std::int64_t rows, const kernels::Parallel& parallel) {
+  constexpr std::int64_t block = 128;
+  const kernels::DoubleGemmKernel& gemm =
+      kernels::choose(kernels::double_gemm_table(), kernels::DoubleGemm{}, kernels::host().isas);
+  x_.assign(x, x + rows * size_);
+  for (std::int64_t at = 0; at < size_; at += block) {
+    const double* const from = x_.data() + at;
+    gemm.run({std::min(block, size_ - at),
+              size_ - at,
+              rows,
+              {from, 1, size_},
+              {from, size_, 1},
+              sum_.data() + at * size_ + at,
+              size_},
+             parallel);
+  }
+  rows_ += rows;
+}
+
+std::vector<double> SecondMoment::take() {
+  const auto at = [&](std::int64_t i, std::int64_t j) -> double& {
+    return sum_[static_cast<std::size_t>(i * size_ + j)];
+  };
+  for (std::int64_t i = 0; i < size_; ++i)
+    for (std::int64_t j = i; j < size_; ++j) at(j, i) = at(i, j) = at(i, j) / static_cast<double>(rows_);
+  x_.clear();
+  return std::move(sum_);
+}
+
+}  // namespace bie::llm
