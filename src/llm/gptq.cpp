@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "bie/formats/error.h"
 #include "bie/formats/gguf_writer.h"
@@ -18,18 +17,11 @@ using formats::Error;
 using formats::GgufType;
 using formats::joined;
 
-constexpr std::int64_t rows_together = 32, columns_together = 32;
-constexpr int most_weights = 256, most_groups = 16;  // of a block
-constexpr double damping = 0.01;
-constexpr int raises = 3;  // of the damping, tenfold
+constexpr std::int64_t rows_together = 64, columns_together = 32;
+/// A text of thousands of tokens tells products of two inputs less well than squares of one.
+constexpr double own_again = 1, damping = 0.05;
 
-/// The scales of a row's block, and codes for it.
-struct BlockGrid {
-  std::uint8_t codes[most_weights];
-  float scales[most_groups], zeros[most_groups];
-};
-
-/// A few rows of the matrix, from their first column to their last.
+/// A few rows of the matrix, their columns in the order of the feedback.
 class Rows {
  public:
   Rows(const std::string& what, const GgufType& type, const ErrorFeedback& feedback)
@@ -38,133 +30,120 @@ class Rows {
         feedback_(feedback),
         gemm_(kernels::choose(kernels::double_gemm_table(), kernels::DoubleGemm{}, kernels::host().isas)),
         columns_(feedback.size()),
-        span_(std::max<std::int64_t>(columns_together, type.weights)),
+        groups_(columns_ / type.group),
         most_(formats::gguf_most_code(type)) {}
 
+  /// `blocks` are the rows' own.
   void round(std::int64_t first, std::int64_t count, const ReadRow& read, std::uint8_t* blocks) {
     count_ = count;
-    values_.resize(static_cast<std::size_t>(count * columns_));
-    errors_.assign(values_.size(), 0);
-    std::vector<float> row(static_cast<std::size_t>(columns_));
-    for (std::int64_t r = 0; r < count; ++r) {
-      read(first + r, row.data());
-      if (!std::all_of(row.begin(), row.end(), [](float v) { return std::isfinite(v); }))
-        throw Error(joined(what_, ": the values hold NaN or infinity"));
-      std::copy(row.begin(), row.end(), values_.begin() + r * columns_);
-    }
-    for (std::int64_t at = 0; at < columns_; at += span_) round_span(at, std::min(span_, columns_ - at), blocks);
+    for (auto* list : {&values_, &errors_}) list->resize(static_cast<std::size_t>(count * columns_));
+    codes_.resize(values_.size());
+    for (auto* list : {&scales_, &zeros_}) list->resize(static_cast<std::size_t>(count * groups_));
+    for (std::int64_t r = 0; r < count; ++r) open(r, first + r, read, blocks + r * row_bytes());
+    for (std::int64_t at = 0; at < columns_; at += columns_together)
+      round_columns(at, std::min(columns_together, columns_ - at));
+    for (std::int64_t r = 0; r < count; ++r) close(r, blocks + r * row_bytes());
   }
 
  private:
-  /// wanted_ [count, width] += the shares of the errors of columns [from, to) that the columns from `at` on take.
-  void take_errors(std::int64_t from, std::int64_t to, std::int64_t at, std::int64_t width, double* wanted) {
+  std::int64_t row_bytes() const { return columns_ / type_.weights * type_.bytes; }
+
+  /// The scales of a row are those of a search.
+  void open(std::int64_t r, std::int64_t row, const ReadRow& read, std::uint8_t* blocks) {
+    std::vector<float> values(static_cast<std::size_t>(columns_));
+    read(row, values.data());
+    const std::vector<std::uint8_t> searched =
+        formats::gguf_rounded(what_, type_, values.data(), 1, columns_, feedback_.costs().data());
+    std::copy(searched.begin(), searched.end(), blocks);
+    formats::gguf_row(type_, blocks, columns_, codes_.data() + r * columns_, scales_.data() + r * groups_,
+                      zeros_.data() + r * groups_);
+    for (std::int64_t i = 0; i < columns_; ++i)
+      values_[static_cast<std::size_t>(r * columns_ + i)] = static_cast<double>(values[feedback_.order()[i]]);
+  }
+
+  void close(std::int64_t r, std::uint8_t* blocks) {
+    const std::uint8_t* codes = codes_.data() + r * columns_;
+    for (std::int64_t at = 0; at < columns_; at += type_.weights, blocks += type_.bytes)
+      formats::gguf_put_codes(type_, codes + at, blocks);
+  }
+
+  /// What the columns [at, at + width) are to stand for is their values and their shares of all errors before them.
+  void round_columns(std::int64_t at, std::int64_t width) {
+    wanted_.resize(static_cast<std::size_t>(count_ * columns_together));
+    for (std::int64_t r = 0; r < count_; ++r)
+      std::copy_n(values_.begin() + r * columns_ + at, width, wanted_.begin() + r * columns_together);
     gemm_.run({count_,
                width,
-               to - from,
-               {errors_.data() + from, columns_, 1},
-               {feedback_.shares() + from * columns_ + at, columns_, 1},
-               wanted,
-               span_},
+               at,
+               {errors_.data(), columns_, 1},
+               {feedback_.shares() + at, columns_, 1},
+               wanted_.data(),
+               columns_together},
               kernels::serial());
+    for (std::int64_t i = 0; i < width; ++i) round_column(at, i, width);
   }
 
-  /// Whole blocks: one of a type of wide blocks, or those in 32 columns.
-  void round_span(std::int64_t at, std::int64_t width, std::uint8_t* blocks) {
-    wanted_.resize(static_cast<std::size_t>(count_ * span_));
-    for (std::int64_t r = 0; r < count_; ++r)
-      std::copy_n(values_.begin() + r * columns_ + at, width, wanted_.begin() + r * span_);
-    take_errors(0, at, at, width, wanted_.data());
-    grids_.resize(static_cast<std::size_t>(count_));
-    for (std::int64_t r = 0; r < count_; ++r) open_grid(r, at, block_of(blocks, r, at));
-    for (std::int64_t part = 0; part < width; part += columns_together) {
-      const std::int64_t of_part = std::min(columns_together, width - part);
-      take_errors(at, at + part, at + part, of_part, wanted_.data() + part);
-      for (std::int64_t i = part; i < part + of_part; ++i) round_column(at, i, part + of_part);
-    }
-    for (std::int64_t r = 0; r < count_; ++r)
-      formats::gguf_put_codes(type_, grids_[static_cast<std::size_t>(r)].codes, block_of(blocks, r, at));
-  }
-
-  std::uint8_t* block_of(std::uint8_t* blocks, std::int64_t row, std::int64_t column) const {
-    return blocks + (row * columns_ + column) / type_.weights * type_.bytes;
-  }
-
-  /// The scales that suit what is wanted of the block now.
-  void open_grid(std::int64_t row, std::int64_t at, std::uint8_t* block) {
-    float wanted[most_weights];
-    const double* const from = wanted_.data() + row * span_;
-    for (std::int64_t i = 0; i < type_.weights; ++i) wanted[i] = static_cast<float>(from[i]);
-    const std::vector<std::uint8_t> made =
-        formats::gguf_rounded(what_, type_, wanted, 1, type_.weights, feedback_.costs().data() + at);
-    std::copy(made.begin(), made.end(), block);
-    BlockGrid& grid = grids_[static_cast<std::size_t>(row)];
-    formats::gguf_row(type_, block, type_.weights, grid.codes, grid.scales, grid.zeros);
-  }
-
-  /// Codes of a column of the span; what errors they leave goes to the columns before `end`.
-  void round_column(std::int64_t at, std::int64_t i, std::int64_t end) {
+  void round_column(std::int64_t at, std::int64_t i, std::int64_t width) {
     const double* const shares = feedback_.shares() + (at + i) * columns_ + at;
+    const std::int64_t column = feedback_.order()[at + i], group = column / type_.group;
     for (std::int64_t r = 0; r < count_; ++r) {
-      BlockGrid& grid = grids_[static_cast<std::size_t>(r)];
-      double* const wanted = wanted_.data() + r * span_;
-      const float s = grid.scales[i / type_.group];
-      float value;
-      if (type_.zero != 0) {
-        const auto zero = static_cast<double>(type_.zero);
-        const int q = s == 0 ? type_.zero : code_of(wanted[i] / static_cast<double>(s) + zero);
-        grid.codes[i] = static_cast<std::uint8_t>(q);
-        value = s * static_cast<float>(q - type_.zero);
-      } else {
-        const float z = grid.zeros[i / type_.group];
-        const int q = s == 0 ? 0 : code_of((wanted[i] + static_cast<double>(z)) / static_cast<double>(s));
-        grid.codes[i] = static_cast<std::uint8_t>(q);
-        value = s * static_cast<float>(q) - z;
-      }
+      double* const wanted = wanted_.data() + r * columns_together;
+      const auto of_group = static_cast<std::size_t>(r * groups_ + group);
+      std::uint8_t* const code = codes_.data() + r * columns_ + column;
       const auto place = static_cast<std::size_t>(r * columns_ + at + i);
-      const double error = values_[place] - static_cast<double>(value);
+      const double error =
+          values_[place] - static_cast<double>(nearest(wanted[i], scales_[of_group], zeros_[of_group], code));
       errors_[place] = error;
-      for (std::int64_t j = i + 1; j < end; ++j) wanted[j] += error * shares[j];
+      for (std::int64_t j = i + 1; j < width; ++j) wanted[j] += error * shares[j];
     }
   }
 
-  int code_of(double place) const {
-    return static_cast<int>(std::nearbyint(std::clamp(place, 0.0, static_cast<double>(most_))));
+  /// The nearest value of a group, and its code.
+  float nearest(double wanted, float s, float z, std::uint8_t* code) const {
+    const double zero = type_.zero != 0 ? type_.zero : s == 0 ? 0 : static_cast<double>(z) / static_cast<double>(s);
+    const double place = s == 0 ? zero : wanted / static_cast<double>(s) + zero;
+    const int q = static_cast<int>(std::nearbyint(std::clamp(place, 0.0, static_cast<double>(most_))));
+    *code = static_cast<std::uint8_t>(q);
+    return type_.zero != 0 ? s * static_cast<float>(q - type_.zero) : s * static_cast<float>(q) - z;
   }
 
   const std::string& what_;
   const GgufType& type_;
   const ErrorFeedback& feedback_;
   const kernels::DoubleGemmKernel& gemm_;
-  std::int64_t columns_, span_, count_ = 0;
+  std::int64_t columns_, groups_, count_ = 0;
   int most_;
-  std::vector<double> values_, errors_, wanted_;  ///< [count, columns], and [count, span]
-  std::vector<BlockGrid> grids_;
+  std::vector<double> values_, errors_, wanted_;  ///< [count, columns] in the order, [count, columns_together]
+  std::vector<std::uint8_t> codes_;               ///< [count, columns] as in the file
+  std::vector<float> scales_, zeros_;             ///< [count, groups]
 };
 
 }  // namespace
 
-ErrorFeedback::ErrorFeedback(const std::string& what, std::vector<double> moment, std::int64_t size,
+ErrorFeedback::ErrorFeedback(const std::string& what, const std::vector<double>& moment, std::int64_t size,
                              const kernels::Parallel& parallel)
-    : size_(size) {
+    : size_(size), factor_(moment.size()), costs_(static_cast<std::size_t>(size)) {
   const auto n = static_cast<std::size_t>(size);
+  for (std::int64_t i = 0; i < size; ++i) order_.push_back(i);
+  std::stable_sort(order_.begin(), order_.end(), [&](std::int64_t a, std::int64_t b) {
+    return moment[static_cast<std::size_t>(a) * (n + 1)] > moment[static_cast<std::size_t>(b) * (n + 1)];
+  });
   double mean = 0;
   for (std::size_t i = 0; i < n; ++i) mean += moment[i * n + i];
-  mean /= static_cast<double>(size);
-  if (!std::isfinite(mean)) throw Error(joined(what, ": the inputs on this text are NaN or infinite"));
-  double added = mean == 0 ? 1 : damping * mean;
-  for (int tries = 0;; ++tries, added *= 10) {
-    factor_ = moment;
-    for (std::size_t i = 0; i < n; ++i) factor_[i * n + i] += added;
-    // The lower triangle of the columns in reverse is an upper one of the columns as they are.
-    std::reverse(factor_.begin(), factor_.end());
-    if (kernels::cholesky(factor_.data(), size, parallel)) break;
-    if (tries == raises) throw Error(joined(what, ": the inputs on this text are NaN or infinite"));
+  mean = mean == 0 ? 1 : mean / static_cast<double>(size);
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto row = static_cast<std::size_t>(order_[i]) * n;
+    for (std::size_t j = 0; j < n; ++j) factor_[i * n + j] = moment[row + static_cast<std::size_t>(order_[j])];
+    factor_[i * n + i] += own_again * factor_[i * n + i] + damping * mean;
   }
-  moment.clear();
+  // The lower triangle of the columns in reverse is an upper one of the columns as they are.
+  std::reverse(factor_.begin(), factor_.end());
+  if (!kernels::cholesky(factor_.data(), size, parallel))
+    throw Error(joined(what, ": the inputs on this text are NaN or infinite"));
   std::reverse(factor_.begin(), factor_.end());
   for (std::size_t i = 0; i < n; ++i) {
     const double own = factor_[i * n + i];
-    costs_.push_back(static_cast<float>(own * own));
+    costs_[static_cast<std::size_t>(order_[i])] = static_cast<float>(own * own);
   }
   kernels::share_rows(parallel, size, 16, [&](std::int64_t begin, std::int64_t end) {
     for (auto j = static_cast<std::size_t>(begin); j < static_cast<std::size_t>(end); ++j)

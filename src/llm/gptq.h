@@ -12,24 +12,28 @@
 
 namespace bie::llm {
 
-/// What the error of a column means for the others: H + d I = R . R^T with an upper triangle R.
+/// What the error of a column means for the others. Columns stand in an order, those of the largest inputs first:
+/// H + D = R . R^T with an upper triangle R and D = diag(H) + 0.05 mean(diag H) I.
 class ErrorFeedback {
  public:
   /// @param what    begins sentences.
   /// @param moment  H [size, size].
   /// @throws formats::Error where H holds NaN or infinity.
-  ErrorFeedback(const std::string& what, std::vector<double> moment, std::int64_t size,
+  ErrorFeedback(const std::string& what, const std::vector<double>& moment, std::int64_t size,
                 const kernels::Parallel& parallel);
 
   std::int64_t size() const { return size_; }
   /// F [size, size]: at (j, i), j < i, the share R[j, i] / R[i, i] of column j's error that column i takes.
   const double* shares() const { return factor_.data(); }
-  /// R[i, i]^2, what the squared error of column i costs.
+  /// The columns in their order.
+  const std::int64_t* order() const { return order_.data(); }
+  /// R[i, i]^2, what the squared error of a column costs, by the columns as they are.
   const std::vector<float>& costs() const { return costs_; }
 
  private:
   std::int64_t size_;
   std::vector<double> factor_;
+  std::vector<std::int64_t> order_;
   std::vector<float> costs_;
 };
 

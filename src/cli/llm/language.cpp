@@ -324,7 +324,7 @@ std::vector<CLI::Option*> add_language_quantize_options(CLI::App& command, Quant
           ->type_size(1)
           ->allow_extra_args(false)
           ->group(of_languages),
-      command.add_option("--tokens", a.tokens, "of the texts, at most (default: 32768)")
+      command.add_option("--tokens", a.tokens, "of the texts, at most (default: 8192)")
           ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
           ->group(of_languages),
       command

@@ -7,8 +7,9 @@ namespace bie::kernels::cpu {
 
 struct DoubleGemmTile {
   static constexpr int most_rows = 8, most_columns = 24;
-  int rows, columns;
-  /// c [count, columns] += a . panel: a is (i, p) at a[i * row + p * column], count <= rows; the panel is [k, columns].
+  int rows;
+  /// c [count, columns], the columns being three vectors, += a . panel: a is (i, p) at a[i * row + p * column], count
+  /// <= rows; the panel is [k, columns].
   void (*run)(const double* a, std::int64_t row, std::int64_t column, int count, const double* panel, std::int64_t k,
               double* c);
 };

@@ -48,7 +48,7 @@ void run_doubles(const double* a, std::int64_t row, std::int64_t column, int cou
 
 template <class Doubles>
 constexpr DoubleGemmTile double_tile() {
-  return {Doubles::most, double_vectors * Doubles::lanes, run_doubles<Doubles>};
+  return {Doubles::most, run_doubles<Doubles>};
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ void read_files(const std::string& model, CommandFiles* files) {
     files->reads(at->path().string(), "a file of the model");
 }
 
-constexpr std::int64_t usual_tokens = 32768, usual_window = 512;
+constexpr std::int64_t usual_tokens = 8192, usual_window = 512;
 
 /// What the texts of the options say of a model's matrices.
 struct Statistics {
