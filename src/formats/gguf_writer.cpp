@@ -95,11 +95,13 @@ void check(const std::string& path, const GgufOutput& t) {
     fail("is ", t.type->name, " ", listed(t.sizes), ", which ", t.byte_count, " bytes are not");
 }
 
-}  // namespace
+std::int64_t padded(std::int64_t bytes, std::int64_t alignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
 
-void save_gguf(const std::string& path, const std::map<std::string, GgufValue>& metadata,
-               const std::vector<GgufOutput>& tensors) {
-  const std::int64_t alignment = alignment_of(metadata, path);
+/// What stands before the tensors.
+Head head_of(const std::string& path, const std::map<std::string, GgufValue>& metadata,
+             const std::vector<GgufOutput>& tensors, std::int64_t alignment) {
   Head head;
   head.number<std::uint32_t>(0x46554747);
   head.number<std::uint32_t>(3);
@@ -120,9 +122,26 @@ void save_gguf(const std::string& path, const std::map<std::string, GgufValue>& 
     for (std::size_t i = t.sizes.size(); i-- > 0;) head.number(static_cast<std::uint64_t>(t.sizes[i]));
     head.number(t.type->id);
     head.number(static_cast<std::uint64_t>(offset));
-    offset += (t.byte_count + alignment - 1) / alignment * alignment;
+    offset += padded(t.byte_count, alignment);
   }
   head.pad(alignment);
+  return head;
+}
+
+}  // namespace
+
+std::int64_t gguf_file_bytes(const std::string& path, const std::map<std::string, GgufValue>& metadata,
+                             const std::vector<GgufOutput>& tensors) {
+  const std::int64_t alignment = alignment_of(metadata, path);
+  auto bytes = static_cast<std::int64_t>(head_of(path, metadata, tensors, alignment).bytes().size());
+  for (const GgufOutput& t : tensors) bytes += padded(t.byte_count, alignment);
+  return bytes;
+}
+
+void save_gguf(const std::string& path, const std::map<std::string, GgufValue>& metadata,
+               const std::vector<GgufOutput>& tensors) {
+  const std::int64_t alignment = alignment_of(metadata, path);
+  const Head head = head_of(path, metadata, tensors, alignment);
   ReplacingFile out(kind, path);
   out.write(head.bytes().data(), static_cast<std::int64_t>(head.bytes().size()));
   const std::string zeros(static_cast<std::size_t>(alignment), '\0');

@@ -81,7 +81,8 @@ class Writer {
     folder::put_vocabulary(folder_.path(), config_.vocabulary, &metadata);
     count_pieces();
     put_file_type(outputs_, &metadata);
-    formats::save_gguf(out, metadata, outputs_);
+    result_.file_bytes = formats::gguf_file_bytes(out, metadata, outputs_);
+    if (options_.write) formats::save_gguf(out, metadata, outputs_);
     result_.tensors = std::ssize(outputs_);
     return result_;
   }

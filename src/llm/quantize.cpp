@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iterator>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <system_error>
 
 #include "bie/formats/error.h"
@@ -18,6 +16,7 @@
 #include "llm/layerwise.h"
 #include "llm/parts.h"
 #include "llm/rounded_rows.h"
+#include "llm/type_plan.h"
 
 namespace bie::llm {
 namespace {
@@ -27,102 +26,7 @@ using formats::GgufOutput;
 using formats::GgufType;
 using formats::joined;
 
-/// Types that are written, and what stands in for one whose blocks do not divide a row: the smallest that is no worse.
-struct Choice {
-  std::string_view option, type, next;
-};
-constexpr Choice choices[] = {
-    {"f32", "F32", ""},       {"f16", "F16", ""},         {"bf16", "BF16", ""},     {"q8_0", "Q8_0", "f16"},
-    {"q6_k", "Q6_K", "q8_0"}, {"q5_k", "Q5_K", "q5_1"},   {"q5_1", "Q5_1", "f16"},  {"q5_0", "Q5_0", "f16"},
-    {"q4_k", "Q4_K", "q5_0"}, {"q4_1", "Q4_1", "f16"},    {"q4_0", "Q4_0", "f16"},  {"q3_k", "Q3_K", "q4_0"},
-    {"q2_k", "Q2_K", "q4_0"}, {"tq2_0", "TQ2_0", "q2_0"}, {"q2_0", "Q2_0", "q4_0"}, {"q1_0", "Q1_0", "q2_0"},
-};
-
-template <class Test>
-const Choice* find(const Test& test) {
-  const auto* const found = std::find_if(std::begin(choices), std::end(choices), test);
-  return found == std::end(choices) ? nullptr : found;
-}
-
-/// Whether * and ? of a pattern can stand for what a name has there.
-bool fits(std::string_view pattern, std::string_view name) {
-  std::size_t p = 0, n = 0, star = std::string_view::npos, from = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n]) && pattern[p] != '*') {
-      ++p;
-      ++n;
-    } else if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      from = n;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      n = ++from;
-    } else {
-      return false;
-    }
-  }
-  return pattern.find_first_not_of('*', p) == std::string_view::npos;
-}
-
 std::string tensor_words(std::size_t done, std::size_t all) { return joined("tensor ", done + 1, " of ", all); }
-
-constexpr std::string_view embedding_name = "token_embd.weight", head_name = "output.weight";
-
-/// The type of every matrix by a plan.
-class Planner {
- public:
-  Planner(const ModelFile& model, const TypePlan& plan) : model_(model), plan_(plan), fitting_(plan.keep.size()) {}
-
-  void add(const std::string& name, std::int64_t columns, Quantized* result) {
-    const GgufType* const asked = asked_for(name);
-    const GgufType* type = asked;
-    while (columns % type->weights != 0) {
-      const Choice* const choice = find([&](const Choice& c) { return c.type == type->name; });
-      if (!plan_.fit)
-        model_.fail(joined("tensor ", formats::in_quotes(model_.called(name)), ": rows of ", columns,
-                           " are no whole blocks of ", type->weights, ", as ", type->name, " has them; --fit takes ",
-                           choice->next, " or what fits instead, --keep and --embedding another type"));
-      type = quantized_type(std::string(choice->next));
-    }
-    if (type != asked) result->unfit.emplace_back(name, type->name);
-    result->plan.emplace_back(name, type->name);
-    types_[name] = type;
-  }
-
-  void check_all_used() const {
-    for (std::size_t i = 0; i < plan_.keep.size(); ++i)
-      if (!fitting_[i])
-        model_.fail(joined("--keep ", plan_.keep[i].first, ": expected the name of a matrix, got one that fits none"));
-    if (plan_.head != nullptr && !types_.contains(std::string(head_name)))
-      model_.fail("--head: expected a model with a head of its own, got one whose head is the embedding");
-  }
-
-  const GgufType& type_of(const std::string& name) const {
-    const auto found = types_.find(name);
-    if (found == types_.end())
-      model_.fail(joined("the tensor ", formats::in_quotes(model_.called(name)), " is missing"));
-    return *found->second;
-  }
-
- private:
-  const GgufType* asked_for(const std::string& name) {
-    const GgufType* kept = nullptr;
-    for (std::size_t i = 0; i < plan_.keep.size(); ++i) {
-      if (!fits(plan_.keep[i].first, name)) continue;
-      fitting_[i] = true;
-      if (kept == nullptr) kept = plan_.keep[i].second;
-    }
-    if (kept != nullptr) return kept;
-    if (name == embedding_name && plan_.embedding != nullptr) return plan_.embedding;
-    if (name == head_name && plan_.head != nullptr) return plan_.head;
-    return plan_.type;
-  }
-
-  const ModelFile& model_;
-  const TypePlan& plan_;
-  std::vector<bool> fitting_;
-  std::map<std::string, const GgufType*> types_;
-};
 
 /// The importance of a matrix's columns; ones where nothing is known.
 class Columns {
@@ -202,7 +106,8 @@ void quantize_file(const ModelFile& model, const std::string& out, const Quantiz
   std::erase_if(metadata, [](const auto& entry) { return entry.first.starts_with("split."); });  // it is one file
   metadata["general.quantization_version"] = {formats::GgufValueType::u32, std::uint64_t{2}};
   put_file_type(outputs, &metadata);
-  formats::save_gguf(out, metadata, outputs);
+  result->file_bytes = formats::gguf_file_bytes(out, metadata, outputs);
+  if (options.write) formats::save_gguf(out, metadata, outputs);
 }
 
 /// Tells runs apart whose parts would differ: the model's files, the plan and the text.
@@ -228,36 +133,17 @@ std::string run_of(const ModelFile& model, const Quantized& planned, const Calib
                 formats::crc32c({tokens, sizeof(std::int32_t) * text.tokens.size()}));
 }
 
-void add_all(const ModelFile& model, Planner* planner, Quantized* result) {
-  for (const formats::GgufTensor& tensor : model.gguf.tensors)
-    if (tensor.sizes.size() == 2) planner->add(tensor.name, tensor.columns(), result);
-  for (const auto& [name, layer] : model.codes) planner->add(name + ".weight", layer.in_features, result);
-  for (const auto& [name, layer] : model.ternary) planner->add(name + ".weight", layer.in_features, result);
-  planner->check_all_used();
-}
-
 }  // namespace
-
-const GgufType* quantized_type(const std::string& name) {
-  const Choice* const found = find([&](const Choice& c) { return c.option == name; });
-  return found == nullptr ? nullptr : formats::gguf_type(found->type);
-}
-
-std::string quantized_type_names() {
-  std::string names;
-  for (const Choice& choice : choices) names += (names.empty() ? "" : ", ") + std::string(choice.option);
-  return names;
-}
 
 Quantized quantize(const ModelFile& model, const std::string& out, const QuantizeOptions& options,
                    const kernels::Parallel& parallel) {
   static_cast<void>(read_config(model));  // a model that is not read is refused before anything is written
   Quantized result;
   Planner planner(model, options.plan);
-  add_all(model, &planner, &result);
+  planner.add_all(&result);
   Columns importance(model, options.importance);
   std::optional<Parts> parts;
-  if (options.gptq != nullptr) {
+  if (options.gptq != nullptr && options.write) {
     parts.emplace(out, run_of(model, result, *options.gptq));
     Layerwise work{options.gptq->tokens,
                    options.gptq->window,
@@ -289,7 +175,9 @@ Quantized quantize(const ModelFile& model, const std::string& out, const Quantiz
     convert_options.made = [&](const std::string& name, std::int64_t rows, std::int64_t columns) {
       return makers.made(name, rows, columns);
     };
+    convert_options.write = options.write;
     const Converted made = convert(model, out, convert_options, parallel);
+    result.file_bytes = made.file_bytes;
     result.bytes = made.bytes;
     result.weights = made.weights;
   }

@@ -49,4 +49,8 @@ struct GgufOutput {
 void save_gguf(const std::string& path, const std::map<std::string, GgufValue>& metadata,
                const std::vector<GgufOutput>& tensors);
 
+/// The bytes of the file that save_gguf would write. @throws as it does for what is wrong with the tensors.
+std::int64_t gguf_file_bytes(const std::string& path, const std::map<std::string, GgufValue>& metadata,
+                             const std::vector<GgufOutput>& tensors);
+
 }  // namespace bie::formats

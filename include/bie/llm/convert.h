@@ -24,6 +24,7 @@ struct ConvertOptions {
   /// If it is set, the blocks of a matrix of the planned type, in the order of the folder's rows; null: they are made.
   std::function<std::shared_ptr<const formats::Bytes>(const std::string& name, std::int64_t rows, std::int64_t columns)>
       made;
+  bool write = true;  ///< else the file's bytes are told alone
   /// Called before each tensor: how many were written, of how many.
   std::function<void(std::size_t done, std::size_t all)> progress;
 };
@@ -32,7 +33,8 @@ struct ConvertOptions {
 struct Converted {
   std::int64_t tensors = 0, bytes = 0, weights = 0;  ///< weights: numbers in all tensors
   std::map<std::string, std::int64_t> tensors_of_type;
-  std::int64_t opened = 0;  ///< linears of codes that became floats
+  std::int64_t file_bytes = 0;  ///< with all that is no tensor
+  std::int64_t opened = 0;      ///< linears of codes that became floats
 };
 
 /// Writes a folder under GGUF's names with its tokenizer and its chat template, as llama.cpp reads it: vectors and

@@ -17,7 +17,7 @@ namespace bie::llm {
 
 /// Which type each matrix gets. Vectors stay as they are.
 struct TypePlan {
-  const formats::GgufType* type = nullptr;       ///< of all that nothing below names
+  const formats::GgufType* type = nullptr;       ///< of all that nothing below names; null: all are named
   const formats::GgufType* embedding = nullptr;  ///< null: as all
   const formats::GgufType* head = nullptr;
   /// By GGUF's name of a tensor; * stands for any letters, ? for one. The first that fits counts.
@@ -38,6 +38,7 @@ struct Calibration {
 
 struct QuantizeOptions {
   TypePlan plan;
+  bool write = true;  ///< else what would be written is told alone
   /// If it is set, each group's scale has the least error among several, weighted by the importance of a matrix's
   /// columns, or by 1 for a matrix that is not in it; null: each number becomes the nearest of its block.
   const Importance* importance = nullptr;
@@ -49,6 +50,7 @@ struct QuantizeOptions {
 };
 
 struct Quantized {
+  std::int64_t file_bytes = 0;
   std::int64_t bytes = 0;                                  ///< of all tensors
   std::int64_t weights = 0;                                ///< numbers in them
   std::vector<std::pair<std::string, std::string>> plan;   ///< name and type of each matrix, in the file's order

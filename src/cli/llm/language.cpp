@@ -309,6 +309,18 @@ std::vector<CLI::Option*> add_language_quantize_options(CLI::App& command, Quant
   };
   return {
       type_option("--type", a.type, "of every matrix, one of GGUF's types: q8_0, q6_k, q4_k, q4_0, ..."),
+      command
+          .add_option("--size", a.size,
+                      "bytes of the file at most, as 70MB (KB, MB and GB are thousands); types that lose the least on "
+                      "the text of --calibrate")
+          ->group(of_languages),
+      command.add_option("--bpw", a.bits, "the same as bits of the file for each weight of the model")
+          ->check(CLI::Range(0.5, 32.0))
+          ->group(of_languages),
+      command
+          .add_option("--plan", a.plan, "JSON file of types by name, which -o PLAN.json with --size or --bpw writes")
+          ->check(file_name())
+          ->group(of_languages),
       type_option("--embedding", a.embedding, "type of the embedding (default: --type)"),
       type_option("--head", a.head, "type of the head (default: --type)"),
       command
@@ -340,7 +352,9 @@ void add_quantize_of_languages(CLI::App& app, const Global& global) {
   auto a = std::make_shared<QuantizeArguments>();
   CLI::App* command = app.add_subcommand("quantize", "A language model with smaller weights");
   command->add_option("model", a->model, "GGUF file or folder of a model")->required()->check(file_name());
-  command->add_option("-o,--out", a->out, "the GGUF file to write")->required()->check(file_name());
+  command->add_option("-o,--out", a->out, "the GGUF file to write, or with --size or --bpw PLAN.json alone")
+      ->required()
+      ->check(file_name());
   command
       ->add_option("--method", a->method,
                    "nearest, whose scales fit the largest number of a group; search, the scales of the least error; or "
@@ -355,6 +369,7 @@ void add_quantize_of_languages(CLI::App& app, const Global& global) {
       "  bie quantize model.gguf --type q4_0 -o small.gguf\n"
       "  bie quantize FOLDER --type q4_k --fit --embedding q8_0 -o model.gguf\n"
       "  bie quantize model.gguf --type q4_0 --method gptq --calibrate text.txt -o small.gguf\n"
+      "  bie quantize model.gguf --size 70MB --method gptq --calibrate text.txt -o small.gguf\n"
       "  bie quantize model.gguf --type q4_0 --keep 'blk.*.ffn_down.weight=q5_1' -o small.gguf");
   command->callback([a, &global] { quantize_language(*a, global); });
 }

@@ -3,13 +3,18 @@
 
 #include <CLI/Error.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <stdexcept>
 
 #include "bie/formats/error.h"
+#include "bie/formats/replacing_file.h"
+#include "bie/llm/size_plan.h"
 #include "cli/llm/language.h"
 #include "cli/net_main/llm/loaded_language.h"
 #include "cli/support/command_files.h"
@@ -19,15 +24,14 @@
 #include "cli/support/progress_bar.h"
 #include "cli/support/result.h"
 #include "cli/support/text.h"
+#include "formats/lower.h"
 
 namespace bie::cli {
 namespace {
 
-llm::TypePlan plan_of(const QuantizeArguments& a) {
-  if (a.type.empty())
-    throw CLI::ValidationError("--type", "expected one of " + llm::quantized_type_names() + ", got none");
-  llm::TypePlan plan{
-      llm::quantized_type(a.type), llm::quantized_type(a.embedding), llm::quantized_type(a.head), {}, a.fit};
+/// Embedding, head and single matrices, as options name their types.
+llm::TypePlan named_types(const QuantizeArguments& a) {
+  llm::TypePlan plan{nullptr, llm::quantized_type(a.embedding), llm::quantized_type(a.head), {}, a.fit};
   for (const std::string& keep : a.keep) {
     const std::size_t at = keep.rfind('=');
     const formats::GgufType* const type = at == std::string::npos ? nullptr : llm::quantized_type(keep.substr(at + 1));
@@ -37,6 +41,39 @@ llm::TypePlan plan_of(const QuantizeArguments& a) {
     plan.keep.emplace_back(keep.substr(0, at), type);
   }
   return plan;
+}
+
+/// "70MB": bytes, or thousands, millions and milliards of them.
+std::int64_t bytes_of_size(const std::string& size) {
+  char* end = nullptr;
+  const double number = std::strtod(size.c_str(), &end);
+  const std::string unit = formats::lower(end);
+  const std::map<std::string, double> units = {{"", 1}, {"b", 1}, {"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}};
+  const auto found = units.find(unit);
+  const double bytes = found == units.end() ? 0 : number * found->second;
+  if (end == size.c_str() || !(bytes >= 1 && bytes < 1e15))
+    throw CLI::ValidationError("--size", "expected bytes, as 70MB or 1.5GB, got " + formats::in_quotes(size));
+  return static_cast<std::int64_t>(bytes);
+}
+
+bool has_size(const QuantizeArguments& a) { return !a.size.empty() || a.bits > 0; }
+bool writes_plan(const QuantizeArguments& a) { return a.out.ends_with(".json"); }
+
+/// Options that contradict each other.
+void check_plan(const QuantizeArguments& a) {
+  const int ways =
+      (a.type.empty() ? 0 : 1) + (a.size.empty() ? 0 : 1) + (a.bits > 0 ? 1 : 0) + (a.plan.empty() ? 0 : 1);
+  if (ways == 0)
+    throw CLI::ValidationError(
+        "--type", "expected one of " + llm::quantized_type_names() + ", or --size, --bpw or --plan, got none");
+  if (ways > 1) throw CLI::ValidationError("--type", "expected one of --type, --size, --bpw and --plan, got several");
+  if (has_size(a) && a.texts.empty())
+    throw CLI::ValidationError(a.bits > 0 ? "--bpw" : "--size",
+                               "needs the text of --calibrate, on which types are compared");
+  if (has_size(a) && a.fit) throw CLI::ValidationError("--fit", "needs --type; a plan for a size takes types that fit");
+  if (writes_plan(a) && !has_size(a)) throw CLI::ValidationError("--out", "needs --size or --bpw to write a plan");
+  if (!writes_plan(a) && !a.out.ends_with(".gguf"))
+    throw CLI::ValidationError("--out", "expected a name that ends in .gguf, got " + formats::in_quotes(a.out));
 }
 
 void read_files(const std::string& model, CommandFiles* files) {
@@ -51,12 +88,12 @@ constexpr std::int64_t usual_tokens = 8192, usual_window = 512;
 /// What the texts of the options say of a model's matrices.
 struct Statistics {
   std::optional<llm::Importance> importance;  ///< for a search; without it numbers are rounded to the nearest
-  std::optional<llm::Calibration> gptq;
+  std::optional<llm::Calibration> text;
 };
 
 void check_method(const QuantizeArguments& a) {
   const bool has_text = !a.texts.empty();
-  if (a.method == "nearest" && (has_text || !a.imatrix.empty()))
+  if (a.method == "nearest" && ((has_text && !has_size(a)) || !a.imatrix.empty()))
     throw CLI::ValidationError("--method",
                                "expected search or gptq with --calibrate, search with --imatrix, got nearest");
   if (a.method == "gptq" && !a.imatrix.empty())
@@ -103,20 +140,94 @@ llm::Importance importance_of(const QuantizeArguments& a, const Global& global) 
 }
 
 Statistics statistics_of(const QuantizeArguments& a, const llm::ModelFile& model, const Global& global) {
-  if (a.method == "gptq") {
+  Statistics made;
+  if (a.method == "gptq" || has_size(a)) {
     const llm::Config config = llm::read_config(model);
-    return {std::nullopt, text_of(a, llm::tokenizer_of(model, config.vocabulary), config.context)};
+    made.text = text_of(a, llm::tokenizer_of(model, config.vocabulary), config.context);
   }
-  if (!a.texts.empty()) return {importance_of(a, global), std::nullopt};
-  if (!a.imatrix.empty()) return {llm::load_importance(a.imatrix), std::nullopt};
-  if (a.method == "search") return {llm::Importance(), std::nullopt};
-  return {};
+  if (a.method == "gptq" || a.method == "nearest" || writes_plan(a)) return made;
+  if (!a.texts.empty())
+    made.importance = importance_of(a, global);
+  else if (!a.imatrix.empty())
+    made.importance = llm::load_importance(a.imatrix);
+  else if (a.method == "search")
+    made.importance.emplace();
+  return made;
 }
 
 Json plan_json(const std::vector<std::pair<std::string, std::string>>& types) {
   Json list = Json::array();
   for (const auto& [name, type] : types) list.push_back({{"name", name}, {"type", type}});
   return list;
+}
+
+/// The types of a plan's file, by whole names.
+llm::TypePlan read_plan(const QuantizeArguments& a) {
+  const auto fail = [&](const std::string& sentence) { throw formats::Error("plan " + a.plan + ": " + sentence); };
+  constexpr std::size_t most_bytes = 64 << 20;
+  const std::string text = text_of_file(a.plan);
+  if (text.size() > most_bytes) fail("expected at most 64 MiB, got more");
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("plan") || !json["plan"].is_array())
+    fail("expected an object with a list \"plan\", as bie quantize -o PLAN.json writes it");
+  llm::TypePlan plan = named_types(a);
+  for (const Json& entry : json["plan"]) {
+    const bool is_entry = entry.is_object() && entry.contains("name") && entry["name"].is_string() &&
+                          entry.contains("type") && entry["type"].is_string();
+    if (!is_entry) fail("expected entries with a \"name\" and a \"type\", got " + formats::in_quotes(entry.dump()));
+    const std::string name = entry["name"], type = formats::lower(entry["type"].get<std::string>());
+    if (llm::quantized_type(type) == nullptr)
+      fail("expected a type among " + llm::quantized_type_names() + ", got " + formats::in_quotes(type));
+    if (name.find_first_of("*?") != std::string::npos)
+      fail("expected the whole name of a matrix, got " + formats::in_quotes(name));
+    plan.keep.emplace_back(name, llm::quantized_type(type));
+  }
+  return plan;
+}
+
+std::int64_t weights_of(const llm::ModelFile& model) {
+  std::int64_t count = 0;
+  for (const formats::GgufTensor& tensor : model.gguf.tensors) count += tensor.count();
+  for (const auto& [name, layer] : model.codes) count += layer.in_features * layer.out_features;
+  for (const auto& [name, layer] : model.ternary) count += layer.in_features * layer.out_features;
+  return count;
+}
+
+/// The plan for the size, as a plan by names.
+llm::SizePlan planned(const QuantizeArguments& a, const llm::ModelFile& model, const Statistics& statistics,
+                      const Global& global, const kernels::Parallel& parallel) {
+  llm::SizeOptions options;
+  options.fixed = named_types(a);
+  options.text = *statistics.text;
+  options.search = a.method != "nearest";
+  options.file_bytes = a.bits > 0 ? static_cast<std::int64_t>(a.bits * static_cast<double>(weights_of(model)) / 8)
+                                  : bytes_of_size(a.size);
+  ProgressBar bar("plan");
+  options.progress = [&](double done) {
+    if (was_interrupted()) throw Interrupted("interrupted; nothing is written");
+    if (!global.quiet) bar.show(done, "what each layer may lose");
+  };
+  return llm::plan_for_size(model, options, parallel);
+}
+
+void save_plan(const QuantizeArguments& a, const llm::SizePlan& plan, double seconds, const Global& global) {
+  std::vector<std::pair<std::string, std::string>> types;
+  for (const auto& [name, type] : plan.types) types.emplace_back(name, type->name);
+  const Json json = {{"file_bytes", plan.file_bytes}, {"divergence", plan.divergence}, {"plan", plan_json(types)}};
+  formats::ReplacingFile out("plan", a.out);
+  const std::string text = json.dump(1) + "\n";
+  out.write(text.data(), std::ssize(text));
+  out.commit();
+  if (global.json) {
+    print_json("quantize", {{"file", a.out},
+                            {"file_bytes", plan.file_bytes},
+                            {"divergence", plan.divergence},
+                            {"seconds", seconds},
+                            {"plan", plan_json(types)}});
+    return;
+  }
+  std::printf("%s: a plan for %.1f MB, whose layers alone lose %.4f nats; %.1f s\n", printable(a.out).c_str(),
+              static_cast<double>(plan.file_bytes) / 1e6, plan.divergence, seconds);
 }
 
 }  // namespace
@@ -126,38 +237,52 @@ void quantize_language(const QuantizeArguments& a, const Global& global) {
     throw std::runtime_error(a.model +
                              ": expected a GGUF file or a folder with a tokenizer; bie quantize of nets needs the "
                              "training half of bie, which has torch: pip install bie-cli");
+  check_plan(a);
   check_method(a);
-  llm::QuantizeOptions options{plan_of(a), nullptr, nullptr, {}};
-  if (!a.out.ends_with(".gguf"))
-    throw CLI::ValidationError("--out", "expected a name that ends in .gguf, got " + formats::in_quotes(a.out));
   CommandFiles files;
   read_files(a.model, &files);
   files.reads(a.texts, "the text of --calibrate");
   if (a.texts.empty()) files.reads(a.imatrix, "the file of --imatrix");
+  files.reads(a.plan, "the file of --plan");
   files.writes("--out", a.out);
   if (!a.texts.empty()) files.writes("--imatrix", a.imatrix);
+  llm::QuantizeOptions options;
+  options.plan = a.plan.empty() ? named_types(a) : read_plan(a);
+  options.plan.type = llm::quantized_type(a.type);
   const llm::ModelFile model = llm::open_model(a.model);
   const auto begin = std::chrono::steady_clock::now();
+  const auto seconds_passed = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  const auto pool = pool_of(global);
   const Statistics statistics = statistics_of(a, model, global);
-  if (statistics.importance) options.importance = &*statistics.importance;
-  if (statistics.gptq) options.gptq = &*statistics.gptq;
   const InterruptWatch watch;
+  if (has_size(a)) {
+    const llm::SizePlan plan = planned(a, model, statistics, global, pool->parallel());
+    if (writes_plan(a)) {
+      save_plan(a, plan, seconds_passed(), global);
+      return;
+    }
+    options.plan.keep = plan.types;
+  }
+  if (statistics.importance) options.importance = &*statistics.importance;
+  if (a.method == "gptq") options.gptq = &*statistics.text;
   ProgressBar bar("quantize");
   options.progress = [&](double done, const std::string& next) {
     if (was_interrupted())
-      throw Interrupted(statistics.gptq
+      throw Interrupted(options.gptq != nullptr
                             ? "interrupted; the same command goes on from the matrices in " + a.out + ".parts"
                             : "interrupted; nothing is written");
     if (!global.quiet) bar.show(done, next);
   };
-  const auto pool = pool_of(global);
   const llm::Quantized made = llm::quantize(model, a.out, options, pool->parallel());
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = seconds_passed();
   bar.clear();
   for (const auto& [name, type] : made.unfit)
     log::warn(name + " is " + type + ", as its rows fit no block of the type");
   if (global.json) {
     print_json("quantize", {{"file", a.out},
+                            {"file_bytes", made.file_bytes},
                             {"bytes", made.bytes},
                             {"bits_a_weight", made.bits_a_weight()},
                             {"seconds", seconds},

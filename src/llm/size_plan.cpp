@@ -1,0 +1,340 @@
+#include "bie/llm/size_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <optional>
+
+#include "bie/formats/error.h"
+#include "bie/formats/gguf_writer.h"
+#include "bie/kernels/shared_rows.h"
+#include "llm/model_tensors.h"
+#include "llm/rounded_rows.h"
+#include "llm/sensitivity.h"
+#include "llm/type_plan.h"
+
+namespace bie::llm {
+namespace {
+
+using formats::GgufType;
+using formats::joined;
+
+/// The types that a plan chooses from; those of ternary weights want weights that were trained so.
+constexpr const char* candidates[] = {"Q2_0", "Q2_K", "Q3_K", "Q4_0", "Q4_K", "Q4_1",
+                                      "Q5_0", "Q5_K", "Q5_1", "Q6_K", "Q8_0", "F16"};
+constexpr std::int64_t sampled_rows = 64;  // of a matrix, whose errors stand for all
+constexpr std::int64_t measured_windows = 1;
+constexpr std::int64_t alignment = 32;  // of tensors in files
+
+double bits(const GgufType& type) { return 8.0 * static_cast<double>(type.bytes) / static_cast<double>(type.weights); }
+
+struct Matrix {
+  std::string name;  ///< with ".weight"
+  std::int64_t rows, columns;
+  weights::Linear LayerWeights::*linear = nullptr;  ///< null of the embedding and the head
+
+  std::int64_t bytes(const GgufType& type) const {
+    const std::int64_t own = rows * columns / type.weights * type.bytes;
+    return (own + alignment - 1) / alignment * alignment;
+  }
+};
+
+/// Matrices that get one type.
+struct Group {
+  std::vector<Matrix> matrices;
+  std::int64_t layer = -1;  ///< -1: the embedding or the head
+};
+
+std::string stem(const std::string& name) { return name.substr(0, name.rfind(".weight")); }
+
+class Maker {
+ public:
+  Maker(const ModelFile& file, const SizeOptions& options, const kernels::Parallel& parallel)
+      : file_(file), options_(options), parallel_(parallel), planner_(file, options.fixed) {}
+
+  SizePlan run() {
+    const std::int64_t rest = find_groups();
+    if (options_.file_bytes < rest + smallest())
+      throw formats::Error(joined("--size: expected ", rest + smallest(),
+                                  " bytes at least, which the smallest plan takes, got ", options_.file_bytes));
+    const std::int64_t bytes = options_.file_bytes - rest;
+    const std::vector<std::vector<TypeCost>> costs = measure(bytes);
+    const std::vector<std::size_t> chosen = cheapest_types(costs, bytes);
+    SizePlan plan;
+    plan.file_bytes = rest;
+    std::map<std::string, const GgufType*> types = fixed_;
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      const TypeCost& cost = costs[g][chosen[g]];
+      plan.file_bytes += cost.bytes;
+      plan.divergence += cost.divergence;
+      for (const Matrix& matrix : groups_[g].matrices) types[matrix.name] = cost.type;
+    }
+    planner_.for_each_matrix(
+        [&](const std::string& name, std::int64_t) { plan.types.emplace_back(name, types.at(name)); });
+    return plan;
+  }
+
+ private:
+  /// The groups that the plan is free to choose for. @return the bytes of everything else in the file.
+  std::int64_t find_groups() {
+    config_ = read_config(file_);
+    bool has_head = false;
+    TypePlan all = options_.fixed;
+    planner_.for_each_matrix([&](const std::string& name, std::int64_t) {
+      has_head = has_head || name == head_name;
+      if (const GgufType* const type = planner_.asked_for(name))
+        fixed_[name] = type;
+      else
+        all.keep.emplace_back(name, formats::gguf_type("F16"));
+    });
+    planner_.check_all_used(has_head);
+    has_head_ = has_head;
+    const auto parts = linear_parts(config_);
+    for (std::int64_t i = 0; i < config_.layers; ++i)
+      for (const auto& [first, last] : {std::pair{0, 3}, {3, 4}, {4, 6}, {6, 7}}) {
+        Group group;
+        group.layer = i;
+        for (int part = first; part < last; ++part)
+          group.matrices.push_back({layer_prefix(i) + parts[part].name + ".weight", parts[part].outputs,
+                                    parts[part].inputs, parts[part].linear});
+        add(std::move(group));
+      }
+    add({{{embedding_name, config_.vocabulary, config_.width}}});
+    if (has_head) add({{{head_name, config_.vocabulary, config_.width}}});
+    QuantizeOptions options;
+    options.plan = all;
+    options.write = false;
+    std::int64_t rest = quantize(file_, file_.path(), options, parallel_).file_bytes;
+    for (const Group& group : groups_)
+      for (const Matrix& matrix : group.matrices) rest -= matrix.bytes(*formats::gguf_type("F16"));
+    return rest;
+  }
+
+  void add(Group group) {
+    std::erase_if(group.matrices, [&](const Matrix& matrix) { return fixed_.contains(matrix.name); });
+    if (!group.matrices.empty()) groups_.push_back(std::move(group));
+  }
+
+  static std::vector<const GgufType*> types_of(const Group& group) {
+    std::vector<const GgufType*> types;
+    for (const char* name : candidates) {
+      const GgufType* const type = formats::gguf_type(name);
+      const auto fits = [&](const Matrix& matrix) { return matrix.columns % type->weights == 0; };
+      if (std::all_of(group.matrices.begin(), group.matrices.end(), fits)) types.push_back(type);
+    }
+    return types;
+  }
+
+  static std::int64_t bytes_of(const Group& group, const GgufType& type) {
+    std::int64_t sum = 0;
+    for (const Matrix& matrix : group.matrices) sum += matrix.bytes(type);
+    return sum;
+  }
+
+  std::int64_t smallest() const {
+    std::int64_t sum = 0;
+    for (const Group& group : groups_) {
+      std::int64_t least = std::numeric_limits<std::int64_t>::max();
+      for (const GgufType* type : types_of(group)) least = std::min(least, bytes_of(group, *type));
+      sum += least;
+    }
+    return sum;
+  }
+
+  std::vector<std::vector<TypeCost>> measure(std::int64_t bytes) {
+    std::int64_t weights = 0;
+    for (const Group& group : groups_)
+      for (const Matrix& matrix : group.matrices) weights += matrix.rows * matrix.columns;
+    const double wanted = 8.0 * static_cast<double>(bytes) / static_cast<double>(std::max<std::int64_t>(1, weights));
+    const auto count = static_cast<std::ptrdiff_t>(
+        std::min(std::ssize(options_.text.tokens), measured_windows * options_.text.window));
+    const Model model(file_.path(), Arithmetic::exact, parallel_);
+    Sensitivity sensitivity(model, {options_.text.tokens.begin(), options_.text.tokens.begin() + count},
+                            options_.text.window, parallel_);
+    ModelTensors tensors(file_, Arithmetic::exact, false, parallel_);
+    std::vector<std::vector<TypeCost>> costs;
+    for (const Group& group : groups_) {
+      if (options_.progress) options_.progress(static_cast<double>(costs.size()) / static_cast<double>(groups_.size()));
+      costs.push_back(costs_of(group, wanted, model, tensors, sensitivity));
+    }
+    return costs;
+  }
+
+  /// One type is tried in the model; others cost as much more or less as their errors are.
+  std::vector<TypeCost> costs_of(const Group& group, double wanted, const Model& model, ModelTensors& tensors,
+                                 Sensitivity& sensitivity) {
+    std::vector<TypeCost> costs;
+    for (const GgufType* type : types_of(group)) costs.push_back({type, bytes_of(group, *type), 0});
+    for (const Matrix& matrix : group.matrices) {
+      const std::vector<float> importance = importance_of(group, matrix, model, sensitivity);
+      const OpenMatrix open = tensors.open(stem(matrix.name), matrix.rows, matrix.columns);
+      for (TypeCost& cost : costs) cost.divergence += error_of(matrix, *cost.type, importance, open.read);
+      open.let_go();
+    }
+    const auto is_nearer = [&](const TypeCost& a, const TypeCost& b) {
+      return std::fabs(bits(*a.type) - wanted) < std::fabs(bits(*b.type) - wanted);
+    };
+    std::vector<TypeCost> probes = costs;
+    std::erase_if(probes, [](const TypeCost& cost) { return cost.divergence == 0; });
+    if (probes.empty()) return costs;
+    const TypeCost probe = *std::min_element(probes.begin(), probes.end(), is_nearer);
+    const double nats = std::max(0.0, measured(group, *probe.type, model, tensors, sensitivity));
+    for (TypeCost& cost : costs) cost.divergence *= nats / probe.divergence;
+    return costs;
+  }
+
+  std::vector<float> importance_of(const Group& group, const Matrix& matrix, const Model& model,
+                                   const Sensitivity& sensitivity) const {
+    if (group.layer >= 0)
+      return sensitivity.importance(model.layers()[static_cast<std::size_t>(group.layer)].*matrix.linear);
+    if (matrix.name == head_name || !has_head_) return sensitivity.importance(model.head());
+    std::vector<float> ones(static_cast<std::size_t>(matrix.columns), 1);
+    return ones;
+  }
+
+  std::vector<float> weights_for(const GgufType& type, const std::vector<float>& importance) const {
+    return options_.search && type.kind == GgufType::Kind::codes ? importance : std::vector<float>();
+  }
+
+  /// The sum of squared errors of a matrix, weighted by the importance of columns, told by some of its rows.
+  double error_of(const Matrix& matrix, const GgufType& type, const std::vector<float>& importance,
+                  const ReadRow& read) const {
+    if (type.kind != GgufType::Kind::codes) return 0;
+    const std::int64_t samples = std::min(sampled_rows, matrix.rows);
+    const std::vector<float> weighting = weights_for(type, importance);
+    std::vector<double> errors(static_cast<std::size_t>(samples));
+    kernels::share_rows(parallel_, samples, 4, [&](std::int64_t begin, std::int64_t end) {
+      std::vector<float> values(static_cast<std::size_t>(matrix.columns)), opened(values.size());
+      for (std::int64_t s = begin; s < end; ++s) {
+        read(s * matrix.rows / samples, values.data());
+        const std::vector<std::uint8_t> blocks = formats::gguf_rounded(
+            matrix.name, type, values.data(), 1, matrix.columns, weighting.empty() ? nullptr : weighting.data());
+        const weights::FileMatrix row(matrix.name, tensor_of(matrix.name, type, 1, matrix.columns, blocks));
+        row.read_row(0, opened.data());
+        for (std::size_t c = 0; c < values.size(); ++c) {
+          const double away = static_cast<double>(values[c]) - static_cast<double>(opened[c]);
+          errors[static_cast<std::size_t>(s)] += static_cast<double>(importance[c]) * away * away;
+        }
+      }
+    });
+    return std::accumulate(errors.begin(), errors.end(), 0.0) * static_cast<double>(matrix.rows) /
+           static_cast<double>(samples);
+  }
+
+  static formats::GgufTensor tensor_of(const std::string& name, const GgufType& type, std::int64_t rows,
+                                       std::int64_t columns, std::vector<std::uint8_t> blocks) {
+    const auto kept = std::make_shared<std::vector<std::uint8_t>>(std::move(blocks));
+    const auto bytes = std::make_shared<formats::Bytes>();
+    bytes->data = kept->data();
+    bytes->size = std::ssize(*kept);
+    bytes->owner = kept;
+    return {name, {rows, columns}, &type, bytes};
+  }
+
+  double measured(const Group& group, const GgufType& type, const Model& model, ModelTensors& tensors,
+                  Sensitivity& sensitivity) {
+    std::optional<LayerWeights> layer;
+    if (group.layer >= 0) layer = model.layers()[static_cast<std::size_t>(group.layer)];
+    for (const Matrix& matrix : group.matrices) {
+      const std::vector<float> weighting = weights_for(type, importance_of(group, matrix, model, sensitivity));
+      const OpenMatrix open = tensors.open(stem(matrix.name), matrix.rows, matrix.columns);
+      const weights::FileMatrix rounded(
+          matrix.name, tensor_of(matrix.name, type, matrix.rows, matrix.columns,
+                                 rounded_rows(matrix.name, type, matrix.rows, matrix.columns, open.read, parallel_,
+                                              weighting.empty() ? nullptr : weighting.data())));
+      open.let_go();
+      const auto linear = [&] {
+        return weights::Linear(rounded, Arithmetic::exact, tensors.bias_of(stem(matrix.name), matrix.rows), parallel_);
+      };
+      if (layer) {
+        (*layer).*matrix.linear = linear();
+      } else if (matrix.name == head_name) {
+        const weights::Linear head = linear();
+        return sensitivity.of_ends(nullptr, &head);
+      } else if (has_head_) {
+        return sensitivity.of_ends(&rounded, nullptr);
+      } else {
+        const weights::Linear head = linear();
+        return sensitivity.of_ends(&rounded, &head);
+      }
+    }
+    return sensitivity.of_layer(group.layer, *layer);
+  }
+
+  const ModelFile& file_;
+  const SizeOptions& options_;
+  const kernels::Parallel& parallel_;
+  Planner planner_;
+  Config config_;
+  bool has_head_ = false;
+  std::map<std::string, const GgufType*> fixed_;
+  std::vector<Group> groups_;
+};
+
+/// The least of divergence + price * bytes; of equals the one of fewer bytes.
+std::size_t best_at(const std::vector<TypeCost>& costs, double price) {
+  std::size_t best = 0;
+  const auto total = [&](std::size_t i) { return costs[i].divergence + price * static_cast<double>(costs[i].bytes); };
+  for (std::size_t i = 1; i < costs.size(); ++i)
+    if (total(i) < total(best) || (total(i) == total(best) && costs[i].bytes < costs[best].bytes)) best = i;
+  return best;
+}
+
+}  // namespace
+
+std::vector<std::size_t> cheapest_types(const std::vector<std::vector<TypeCost>>& groups, std::int64_t bytes) {
+  const auto at_price = [&](double price) {
+    std::vector<std::size_t> chosen;
+    for (const std::vector<TypeCost>& costs : groups) chosen.push_back(best_at(costs, price));
+    return chosen;
+  };
+  const auto bytes_of = [&](const std::vector<std::size_t>& chosen) {
+    std::int64_t sum = 0;
+    for (std::size_t g = 0; g < groups.size(); ++g) sum += groups[g][chosen[g]].bytes;
+    return sum;
+  };
+  std::vector<std::size_t> chosen = at_price(std::numeric_limits<double>::infinity());
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (std::size_t i = 0; i < groups[g].size(); ++i)
+      if (groups[g][i].bytes < groups[g][chosen[g]].bytes) chosen[g] = i;
+  if (bytes_of(chosen) > bytes) return {};
+  double low = 0, high = 1;  // prices of a byte
+  if (const auto free = at_price(0); bytes_of(free) <= bytes) return free;
+  while (bytes_of(at_price(high)) > bytes && high < 1e30) high *= 16;
+  constexpr int halvings = 200;
+  for (int i = 0; i < halvings; ++i) {
+    const double middle = (low + high) / 2;
+    (bytes_of(at_price(middle)) > bytes ? low : high) = middle;
+  }
+  if (const auto found = at_price(high); bytes_of(found) <= bytes) chosen = found;
+  // What is left buys the steps that gain the most for a byte.
+  for (;;) {
+    const std::int64_t left = bytes - bytes_of(chosen);
+    double best = 0;
+    std::size_t best_group = 0, best_type = 0;
+    for (std::size_t g = 0; g < groups.size(); ++g)
+      for (std::size_t i = 0; i < groups[g].size(); ++i) {
+        const TypeCost &now = groups[g][chosen[g]], &then = groups[g][i];
+        const std::int64_t more = then.bytes - now.bytes;
+        const double gain = now.divergence - then.divergence;
+        if (more > left || gain <= 0) continue;
+        const double of_byte = more <= 0 ? std::numeric_limits<double>::infinity() : gain / static_cast<double>(more);
+        if (of_byte > best) {
+          best = of_byte;
+          best_group = g;
+          best_type = i;
+        }
+      }
+    if (best == 0) return chosen;
+    chosen[best_group] = best_type;
+  }
+}
+
+SizePlan plan_for_size(const ModelFile& model, const SizeOptions& options, const kernels::Parallel& parallel) {
+  return Maker(model, options, parallel).run();
+}
+
+}  // namespace bie::llm
