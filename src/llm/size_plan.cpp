@@ -283,6 +283,46 @@ std::size_t best_at(const std::vector<TypeCost>& costs, double price) {
   return best;
 }
 
+/// Another type of a group.
+struct Change {
+  std::size_t group, type;
+  std::int64_t bytes;  ///< more than now
+  double gain;         ///< of divergence
+};
+
+/// One change, or two of which one pays for the other, that gains the most and fits what is left.
+/// @return whether there was one.
+bool step(const std::vector<std::vector<TypeCost>>& groups, std::int64_t left, std::vector<std::size_t>* chosen) {
+  std::vector<Change> changes;
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (std::size_t i = 0; i < groups[g].size(); ++i) {
+      const TypeCost &now = groups[g][(*chosen)[g]], &then = groups[g][i];
+      if (i != (*chosen)[g]) changes.push_back({g, i, then.bytes - now.bytes, now.divergence - then.divergence});
+    }
+  const Change none{};
+  const Change *first = nullptr, *second = nullptr;
+  double best = 0;
+  for (const Change& a : changes) {
+    if (a.gain <= 0) continue;
+    if (a.bytes <= left && a.gain > best) {
+      best = a.gain;
+      first = &a;
+      second = &none;
+    }
+    if (a.bytes <= left) continue;
+    for (const Change& b : changes)
+      if (b.group != a.group && a.bytes + b.bytes <= left && a.gain + b.gain > best) {
+        best = a.gain + b.gain;
+        first = &a;
+        second = &b;
+      }
+  }
+  if (first == nullptr) return false;
+  (*chosen)[first->group] = first->type;
+  if (second != &none) (*chosen)[second->group] = second->type;
+  return true;
+}
+
 }  // namespace
 
 std::vector<std::size_t> cheapest_types(const std::vector<std::vector<TypeCost>>& groups, std::int64_t bytes) {
@@ -310,27 +350,9 @@ std::vector<std::size_t> cheapest_types(const std::vector<std::vector<TypeCost>>
     (bytes_of(at_price(middle)) > bytes ? low : high) = middle;
   }
   if (const auto found = at_price(high); bytes_of(found) <= bytes) chosen = found;
-  // What is left buys the steps that gain the most for a byte.
-  for (;;) {
-    const std::int64_t left = bytes - bytes_of(chosen);
-    double best = 0;
-    std::size_t best_group = 0, best_type = 0;
-    for (std::size_t g = 0; g < groups.size(); ++g)
-      for (std::size_t i = 0; i < groups[g].size(); ++i) {
-        const TypeCost &now = groups[g][chosen[g]], &then = groups[g][i];
-        const std::int64_t more = then.bytes - now.bytes;
-        const double gain = now.divergence - then.divergence;
-        if (more > left || gain <= 0) continue;
-        const double of_byte = more <= 0 ? std::numeric_limits<double>::infinity() : gain / static_cast<double>(more);
-        if (of_byte > best) {
-          best = of_byte;
-          best_group = g;
-          best_type = i;
-        }
-      }
-    if (best == 0) return chosen;
-    chosen[best_group] = best_type;
+  while (step(groups, bytes - bytes_of(chosen), &chosen)) {
   }
+  return chosen;
 }
 
 SizePlan plan_for_size(const ModelFile& model, const SizeOptions& options, const kernels::Parallel& parallel) {

@@ -86,7 +86,7 @@ def run_bie(arguments: list[str], folder: Path) -> str:
 
 def small(arguments: list[str], folder: Path) -> list[str]:
     """The same command on a stand-in of its data, for an epoch, on the CPU."""
-    short = {"--epochs": "1", "--seeds": "1", "--hidden": "64", "--repeats": "1"}
+    short = {"--epochs": "1", "--seeds": "1", "--hidden": "64", "--repeats": "1", "--bpw": "30"}
     result: list[str] = []
     words = iter(arguments)
     for word in words:

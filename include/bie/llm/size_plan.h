@@ -19,8 +19,8 @@ struct TypeCost {
   double divergence;  ///< nats of the last logits, the group alone having the type
 };
 
-/// For each group the index of its type: the least sum of divergences under a sum of bytes that Lagrange multipliers
-/// and single steps after them find; of equal sums the one of fewer bytes. Empty where no plan has so few bytes.
+/// For each group the index of its type: the least sum of divergences under a sum of bytes that a Lagrange multiplier
+/// and changes of one or two groups after it find. Empty where no plan has so few bytes.
 /// @param groups  the types of each, the smallest first.
 std::vector<std::size_t> cheapest_types(const std::vector<std::vector<TypeCost>>& groups, std::int64_t bytes);
 
