@@ -50,8 +50,16 @@ KINDS = {
     "gemma3": GEMMA3 | {"sliding_window": 5, "num_hidden_layers": 8},
     "linear gemma3": GEMMA3 | {"rope_parameters": {"full_attention": LINEAR, "sliding_attention": LOCAL}},
 }
-#: Kinds of GGUF files whose architecture is called as transformers' activation has it.
-BITNETS = {"bitnet": BITNET | {"hidden_act": "silu"}, "bitnet-b1.58": BITNET}
+#: Kinds of GGUF files whose architecture is the first word; the last one is a layer of a released model's sizes.
+BITNETS = {
+    "bitnet": BITNET | {"hidden_act": "silu"},
+    "bitnet-b1.58": BITNET,
+    "bitnet-b1.58 of 2B4T": {
+        **{"model_type": "bitnet", "hidden_size": 2560, "intermediate_size": 6912, "num_hidden_layers": 1},
+        **{"num_attention_heads": 20, "num_key_value_heads": 5},
+        "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0},
+    },
+}
 NAMES = {
     **{"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v"},
     **{"self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"},
@@ -190,7 +198,7 @@ def write_model(path, kind: str, dtype: str = "F32", end: int | None = None, tem
     """Matrices in this type, norms and biases as float32; `end` is the token that ends an answer. Ternary types are for
     linears alone."""
     model = float_model(kind)
-    names = {"mistral": "llama", "gemma3_text": "gemma3", "bitnet": kind}
+    names = {"mistral": "llama", "gemma3_text": "gemma3", "bitnet": kind.split()[0]}
     writer = gguf.GGUFWriter(str(path), names.get(model.config.model_type, model.config.model_type))
     write_header(writer, model.config)
     write_tokenizer(writer, letters(), [], "gpt-2", **({} if end is None else {"eos_token_id": end}))
