@@ -13,6 +13,15 @@ namespace {
 
 constexpr const char* run_key = "bie.run";
 
+/// Whether a file is a part, of whatever run.
+bool is_part(const std::string& path) {
+  try {
+    return formats::load_gguf(path).metadata.contains(run_key);
+  } catch (const formats::Error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 Parts::Parts(const std::string& out, std::string run) : folder_(out + ".parts"), run_(std::move(run)) {}
@@ -37,17 +46,25 @@ std::optional<formats::GgufTensor> Parts::find(const std::string& name, const fo
 formats::GgufTensor Parts::put(const std::string& name, const formats::GgufType& type,
                                const std::vector<std::int64_t>& sizes, const std::vector<std::uint8_t>& blocks) const {
   std::error_code error;
-  std::filesystem::create_directories(folder_, error);
+  std::filesystem::create_directory(folder_, error);
   if (error) throw formats::Error(formats::joined(folder_, ": ", error.message()));
   formats::save_gguf(file_of(name), {{run_key, {formats::GgufValueType::string, run_}}},
                      {{name, sizes, &type, blocks.data(), static_cast<std::int64_t>(blocks.size())}});
-  return *find(name, type, sizes);
+  return get(name, type, sizes);
+}
+
+formats::GgufTensor Parts::get(const std::string& name, const formats::GgufType& type,
+                               const std::vector<std::int64_t>& sizes) const {
+  const std::optional<formats::GgufTensor> found = find(name, type, sizes);
+  if (!found)
+    throw formats::Error(file_of(name) + ": expected a finished matrix, got none; another run has taken it away");
+  return *found;
 }
 
 void Parts::remove() const {
   std::error_code error;
   for (std::filesystem::directory_iterator at(folder_, error), last; !error && at != last; at.increment(error))
-    if (at->path().extension() == ".gguf") {
+    if (at->path().extension() == ".gguf" && is_part(at->path().string())) {
       std::error_code ignored;
       std::filesystem::remove(at->path(), ignored);
     }

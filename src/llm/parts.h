@@ -19,11 +19,14 @@ class Parts {
   /// A matrix that is there, of the type and the sizes; its bytes are a map.
   std::optional<formats::GgufTensor> find(const std::string& name, const formats::GgufType& type,
                                           const std::vector<std::int64_t>& sizes) const;
+  /// The same of one that must be there. @throws formats::Error naming the file.
+  formats::GgufTensor get(const std::string& name, const formats::GgufType& type,
+                          const std::vector<std::int64_t>& sizes) const;
   /// Writes a matrix and flushes it to disk.
   /// @throws formats::Error naming the file.
   formats::GgufTensor put(const std::string& name, const formats::GgufType& type,
                           const std::vector<std::int64_t>& sizes, const std::vector<std::uint8_t>& blocks) const;
-  /// Takes the folder away, as far as it holds parts.
+  /// Takes all parts away, and the folder if nothing else is in it.
   void remove() const;
 
   const std::string& folder() const { return folder_; }

@@ -59,9 +59,7 @@ struct Makers {
   const Parts* parts;  ///< null where matrices are rounded one by one
 
   std::shared_ptr<const formats::Bytes> made(const std::string& name, std::int64_t rows, std::int64_t columns) const {
-    if (parts == nullptr) return nullptr;
-    const std::optional<formats::GgufTensor> part = parts->find(name, planner.type_of(name), {rows, columns});
-    return part ? part->bytes : nullptr;
+    return parts == nullptr ? nullptr : parts->get(name, planner.type_of(name), {rows, columns}).bytes;
   }
 };
 

@@ -27,6 +27,7 @@ constexpr const char* candidates[] = {"Q2_0", "Q2_K", "Q3_K", "Q4_0", "Q4_K", "Q
                                       "Q5_0", "Q5_K", "Q5_1", "Q6_K", "Q8_0", "F16"};
 constexpr std::int64_t sampled_rows = 64;  // of a matrix, whose errors stand for all
 constexpr std::int64_t measured_windows = 1;
+constexpr int rounds = 3;               // of plans whose types are measured
 constexpr std::int64_t alignment = 32;  // of tensors in files
 
 double bits(const GgufType& type) { return 8.0 * static_cast<double>(type.bytes) / static_cast<double>(type.weights); }
@@ -50,6 +51,53 @@ struct Group {
 
 std::string stem(const std::string& name) { return name.substr(0, name.rfind(".weight")); }
 
+/// What a group loses under each type: measured for some, told by the errors of its weights for the others.
+struct Curve {
+  struct Point {
+    const GgufType* type;
+    std::int64_t bytes;
+    double error;  ///< of the weights
+    std::optional<double> nats;
+  };
+  std::vector<Point> points;
+
+  bool is_known(std::size_t point) const { return points[point].error == 0 || points[point].nats.has_value(); }
+
+  /// The type with an error whose bits a weight are nearest.
+  std::size_t nearest_to(double wanted) const {
+    std::size_t best = 0;
+    const auto away = [&](std::size_t i) { return std::fabs(bits(*points[i].type) - wanted); };
+    for (std::size_t i = 1; i < points.size(); ++i)
+      if (points[i].error > 0 && (points[best].error == 0 || away(i) < away(best))) best = i;
+    return best;
+  }
+
+  std::vector<TypeCost> costs() const {
+    std::vector<TypeCost> costs;
+    for (const Point& point : points) costs.push_back({point.type, point.bytes, nats_of(point)});
+    return costs;
+  }
+
+ private:
+  /// A power of the error between two types that were measured, else a multiple of it.
+  double nats_of(const Point& point) const {
+    if (point.error == 0 || point.nats) return point.nats.value_or(0);
+    const Point *below = nullptr, *above = nullptr;  // the nearest errors
+    for (const Point& other : points) {
+      if (!other.nats) continue;
+      if (other.error <= point.error && (below == nullptr || other.error > below->error)) below = &other;
+      if (other.error >= point.error && (above == nullptr || other.error < above->error)) above = &other;
+    }
+    if (below == nullptr && above == nullptr) return 0;
+    if (below != nullptr && above != nullptr && below->error<above->error&& * below->nats> 0 && *above->nats > 0) {
+      const double share = std::log(point.error / below->error) / std::log(above->error / below->error);
+      return *below->nats * std::pow(*above->nats / *below->nats, share);
+    }
+    const Point& nearest = below != nullptr ? *below : *above;
+    return *nearest.nats * point.error / nearest.error;
+  }
+};
+
 class Maker {
  public:
   Maker(const ModelFile& file, const SizeOptions& options, const kernels::Parallel& parallel)
@@ -61,8 +109,8 @@ class Maker {
       throw formats::Error(joined("--size: expected ", rest + smallest(),
                                   " bytes at least, which the smallest plan takes, got ", options_.file_bytes));
     const std::int64_t bytes = options_.file_bytes - rest;
-    const std::vector<std::vector<TypeCost>> costs = measure(bytes);
-    const std::vector<std::size_t> chosen = cheapest_types(costs, bytes);
+    std::vector<std::size_t> chosen;
+    const std::vector<std::vector<TypeCost>> costs = measure(bytes, &chosen);
     SizePlan plan;
     plan.file_bytes = rest;
     std::map<std::string, const GgufType*> types = fixed_;
@@ -144,46 +192,67 @@ class Maker {
     return sum;
   }
 
-  std::vector<std::vector<TypeCost>> measure(std::int64_t bytes) {
-    std::int64_t weights = 0;
-    for (const Group& group : groups_)
-      for (const Matrix& matrix : group.matrices) weights += matrix.rows * matrix.columns;
-    const double wanted = 8.0 * static_cast<double>(bytes) / static_cast<double>(std::max<std::int64_t>(1, weights));
+  /// What the types of every group cost. One type of each is tried in the model, then those that the plan chooses,
+  /// until it chooses none that was not tried, or has been made a few times.
+  std::vector<std::vector<TypeCost>> measure(std::int64_t bytes, std::vector<std::size_t>* chosen) {
     const auto count = static_cast<std::ptrdiff_t>(
         std::min(std::ssize(options_.text.tokens), measured_windows * options_.text.window));
     const Model model(file_.path(), Arithmetic::exact, parallel_);
     Sensitivity sensitivity(model, {options_.text.tokens.begin(), options_.text.tokens.begin() + count},
                             options_.text.window, parallel_);
     ModelTensors tensors(file_, Arithmetic::exact, false, parallel_);
-    std::vector<std::vector<TypeCost>> costs;
+    const double wanted = bits_of(bytes);
+    std::vector<Curve> curves;
     for (const Group& group : groups_) {
-      if (options_.progress) options_.progress(static_cast<double>(costs.size()) / static_cast<double>(groups_.size()));
-      costs.push_back(costs_of(group, wanted, model, tensors, sensitivity));
+      tell(curves.size(), 0);
+      curves.push_back(curve_of(group, model, tensors, sensitivity));
+      const std::size_t probe = curves.back().nearest_to(wanted);
+      try_type(group, probe, model, tensors, sensitivity, &curves.back());
     }
-    return costs;
+    std::vector<std::vector<TypeCost>> costs;
+    for (int round = 0;; ++round) {
+      costs.clear();
+      for (const Curve& curve : curves) costs.push_back(curve.costs());
+      *chosen = cheapest_types(costs, bytes);
+      bool is_new = false;
+      for (std::size_t g = 0; g < groups_.size() && round < rounds; ++g) {
+        if (curves[g].is_known((*chosen)[g])) continue;
+        is_new = true;
+        tell(g, round + 1);
+        try_type(groups_[g], (*chosen)[g], model, tensors, sensitivity, &curves[g]);
+      }
+      if (!is_new) return costs;
+    }
   }
 
-  /// One type is tried in the model; others cost as much more or less as their errors are.
-  std::vector<TypeCost> costs_of(const Group& group, double wanted, const Model& model, ModelTensors& tensors,
-                                 Sensitivity& sensitivity) {
-    std::vector<TypeCost> costs;
-    for (const GgufType* type : types_of(group)) costs.push_back({type, bytes_of(group, *type), 0});
+  void tell(std::size_t group, int round) const {
+    const double of_round = static_cast<double>(group) / static_cast<double>(groups_.size());
+    if (options_.progress) options_.progress((round + of_round) / (rounds + 1));
+  }
+
+  double bits_of(std::int64_t bytes) const {
+    std::int64_t weights = 0;
+    for (const Group& group : groups_)
+      for (const Matrix& matrix : group.matrices) weights += matrix.rows * matrix.columns;
+    return 8.0 * static_cast<double>(bytes) / static_cast<double>(std::max<std::int64_t>(1, weights));
+  }
+
+  Curve curve_of(const Group& group, const Model& model, ModelTensors& tensors, const Sensitivity& sensitivity) const {
+    Curve curve;
+    for (const GgufType* type : types_of(group)) curve.points.push_back({type, bytes_of(group, *type), 0, {}});
     for (const Matrix& matrix : group.matrices) {
       const std::vector<float> importance = importance_of(group, matrix, model, sensitivity);
       const OpenMatrix open = tensors.open(stem(matrix.name), matrix.rows, matrix.columns);
-      for (TypeCost& cost : costs) cost.divergence += error_of(matrix, *cost.type, importance, open.read);
+      for (Curve::Point& point : curve.points) point.error += error_of(matrix, *point.type, importance, open.read);
       open.let_go();
     }
-    const auto is_nearer = [&](const TypeCost& a, const TypeCost& b) {
-      return std::fabs(bits(*a.type) - wanted) < std::fabs(bits(*b.type) - wanted);
-    };
-    std::vector<TypeCost> probes = costs;
-    std::erase_if(probes, [](const TypeCost& cost) { return cost.divergence == 0; });
-    if (probes.empty()) return costs;
-    const TypeCost probe = *std::min_element(probes.begin(), probes.end(), is_nearer);
-    const double nats = std::max(0.0, measured(group, *probe.type, model, tensors, sensitivity));
-    for (TypeCost& cost : costs) cost.divergence *= nats / probe.divergence;
-    return costs;
+    return curve;
+  }
+
+  void try_type(const Group& group, std::size_t point, const Model& model, ModelTensors& tensors,
+                Sensitivity& sensitivity, Curve* curve) const {
+    Curve::Point& tried = curve->points[point];
+    if (tried.error > 0) tried.nats = std::max(0.0, measured(group, *tried.type, model, tensors, sensitivity));
   }
 
   std::vector<float> importance_of(const Group& group, const Matrix& matrix, const Model& model,
@@ -235,7 +304,7 @@ class Maker {
   }
 
   double measured(const Group& group, const GgufType& type, const Model& model, ModelTensors& tensors,
-                  Sensitivity& sensitivity) {
+                  Sensitivity& sensitivity) const {
     std::optional<LayerWeights> layer;
     if (group.layer >= 0) layer = model.layers()[static_cast<std::size_t>(group.layer)];
     for (const Matrix& matrix : group.matrices) {

@@ -472,6 +472,14 @@ class TestGptq:
         assert out.read_bytes() == whole.read_bytes()
         assert sorted(path.name for path in tmp_path.iterdir()) == ["killed.gguf", "whole.gguf"]
 
+    def test_other_files_in_the_folder_of_parts_stay(self, quantized, plain, words, tmp_path):
+        folder = tmp_path / "out.gguf.parts"
+        folder.mkdir()
+        (folder / "mine.gguf").write_bytes(plain.read_bytes())
+        (folder / "note.txt").write_text("mine")
+        quantized(plain, *words)
+        assert sorted(path.name for path in folder.iterdir()) == ["mine.gguf", "note.txt"]
+
     def test_what_ctrl_c_leaves_is_gone_on_with_or_made_anew(self, bie, quantized, source, words, tmp_path):
         out = tmp_path / "out.gguf"
         parts = tmp_path / "out.gguf.parts"
