@@ -1,0 +1,80 @@
+#include "cli/net_main/llm/type_options.h"
+
+#include <CLI/Error.hpp>
+
+#include <cstdlib>
+#include <map>
+
+#include "bie/formats/error.h"
+#include "cli/net_main/llm/loaded_language.h"
+#include "cli/support/result.h"
+#include "cli/support/text.h"
+#include "formats/lower.h"
+
+namespace bie::cli {
+
+llm::TypePlan named_types(const QuantizeArguments& a) {
+  llm::TypePlan plan{nullptr, llm::quantized_type(a.embedding), llm::quantized_type(a.head), {}, a.fit};
+  for (const std::string& keep : a.keep) {
+    const std::size_t at = keep.rfind('=');
+    const formats::GgufType* const type = at == std::string::npos ? nullptr : llm::quantized_type(keep.substr(at + 1));
+    if (type == nullptr || at == 0)
+      throw CLI::ValidationError("--keep", "expected PATTERN=TYPE, of a type among " + llm::quantized_type_names() +
+                                               ", got " + formats::in_quotes(keep));
+    plan.keep.emplace_back(keep.substr(0, at), type);
+  }
+  return plan;
+}
+
+std::int64_t bytes_of_size(const std::string& size) {
+  char* end = nullptr;
+  const double number = std::strtod(size.c_str(), &end);
+  const std::string unit = formats::lower(end);
+  const std::map<std::string, double> units = {{"", 1}, {"b", 1}, {"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}};
+  const auto found = units.find(unit);
+  const double bytes = found == units.end() ? 0 : number * found->second;
+  if (end == size.c_str() || !(bytes >= 1 && bytes < 1e15))
+    throw CLI::ValidationError("--size", "expected bytes, as 70MB or 1.5GB, got " + formats::in_quotes(size));
+  return static_cast<std::int64_t>(bytes);
+}
+
+void check_type_options(const QuantizeArguments& a) {
+  const int ways =
+      (a.type.empty() ? 0 : 1) + (a.size.empty() ? 0 : 1) + (a.bits > 0 ? 1 : 0) + (a.plan.empty() ? 0 : 1);
+  if (ways == 0)
+    throw CLI::ValidationError(
+        "--type", "expected one of " + llm::quantized_type_names() + ", or --size, --bpw or --plan, got none");
+  if (ways > 1) throw CLI::ValidationError("--type", "expected one of --type, --size, --bpw and --plan, got several");
+  if (has_size(a) && a.texts.empty())
+    throw CLI::ValidationError(a.bits > 0 ? "--bpw" : "--size",
+                               "needs the text of --calibrate, on which types are compared");
+  if (has_size(a) && a.fit) throw CLI::ValidationError("--fit", "needs --type; a plan for a size takes types that fit");
+  if (writes_plan(a) && !has_size(a)) throw CLI::ValidationError("--out", "needs --size or --bpw to write a plan");
+  if (!writes_plan(a) && !a.out.ends_with(".gguf"))
+    throw CLI::ValidationError("--out", "expected a name that ends in .gguf, got " + formats::in_quotes(a.out));
+}
+
+llm::TypePlan read_plan(const QuantizeArguments& a) {
+  const auto fail = [&](const std::string& sentence) { throw formats::Error("plan " + a.plan + ": " + sentence); };
+  constexpr std::size_t most_bytes = 64 << 20;
+  const std::string text = text_of_file(a.plan);
+  if (text.size() > most_bytes) fail("expected at most 64 MiB, got more");
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("plan") || !json["plan"].is_array())
+    fail("expected an object with a list \"plan\", as bie quantize -o PLAN.json writes it");
+  llm::TypePlan plan = named_types(a);
+  for (const Json& entry : json["plan"]) {
+    const bool is_entry = entry.is_object() && entry.contains("name") && entry["name"].is_string() &&
+                          entry.contains("type") && entry["type"].is_string();
+    if (!is_entry) fail("expected entries with a \"name\" and a \"type\", got " + formats::in_quotes(entry.dump()));
+    const std::string name = entry["name"], type = formats::lower(entry["type"].get<std::string>());
+    if (llm::quantized_type(type) == nullptr)
+      fail("expected a type among " + llm::quantized_type_names() + ", got " + formats::in_quotes(type));
+    if (name.find_first_of("*?") != std::string::npos)
+      fail("expected the whole name of a matrix, got " + formats::in_quotes(name));
+    plan.keep.emplace_back(name, llm::quantized_type(type));
+  }
+  return plan;
+}
+
+}  // namespace bie::cli
