@@ -615,14 +615,16 @@ class TestSize:
             ([{"name": "blk.9.attn_q.weight", "type": "Q8_0"}], "the plan has no type for the tensor|fits none"),
             ([{"name": "*", "type": "Q8_0"}], 'expected the whole name of a matrix, got "\\*"'),
             ([{"name": "x", "type": "Q9"}], 'expected a type among .*, got "q9"'),
-            ([{"name": 3, "type": "Q8_0"}], 'expected entries with a "name" and a "type"'),
-            ([[[[[]]]]], 'expected entries with a "name" and a "type"'),
+            ([{"name": 3, "type": "Q8_0"}], 'expected a "name" and a "type" in entry 0'),
+            ([[[[[]]]]], 'expected a "name" and a "type" in entry 0'),
             ({}, 'expected an object with a list "plan"'),
+            ("DEEP", 'expected a "name" and a "type" in entry 0'),
         ],
     )
     def test_plans_that_lie(self, quantize, source, tmp_path, plan, sentence):
         path = tmp_path / "plan.json"
-        path.write_text(json.dumps({"plan": plan}))
+        deep = '{"plan": [' + "[" * 200000 + "]" * 200000 + "]}"
+        path.write_text(deep if plan == "DEEP" else json.dumps({"plan": plan}))
         process = quantize(source[0], "--plan", path)
         assert process.returncode == 3 and re.search(sentence, process.stderr), process.stderr
         assert [each.name for each in tmp_path.iterdir()] == ["plan.json"]

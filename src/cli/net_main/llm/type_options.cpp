@@ -66,7 +66,9 @@ llm::TypePlan read_plan(const QuantizeArguments& a) {
   for (const Json& entry : json["plan"]) {
     const bool is_entry = entry.is_object() && entry.contains("name") && entry["name"].is_string() &&
                           entry.contains("type") && entry["type"].is_string();
-    if (!is_entry) fail("expected entries with a \"name\" and a \"type\", got " + formats::in_quotes(entry.dump()));
+    if (!is_entry)
+      fail(formats::joined("expected a \"name\" and a \"type\" in entry ", plan.keep.size() - a.keep.size(),
+                           ", got another"));
     const std::string name = entry["name"], type = formats::lower(entry["type"].get<std::string>());
     if (llm::quantized_type(type) == nullptr)
       fail("expected a type among " + llm::quantized_type_names() + ", got " + formats::in_quotes(type));
