@@ -99,7 +99,7 @@ std::int64_t padded(std::int64_t bytes, std::int64_t alignment) {
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
-/// What stands before the tensors.
+/// The head is all that stands before the tensors.
 Head head_of(const std::string& path, const std::map<std::string, GgufValue>& metadata,
              const std::vector<GgufOutput>& tensors, std::int64_t alignment) {
   Head head;

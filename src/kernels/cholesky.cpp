@@ -46,7 +46,7 @@ bool cholesky(double* a, std::int64_t n, const Parallel& parallel) {
         for (std::int64_t j = 0; j < size; ++j) row[j] = less_products(row[j], row, d + j * n, j) / d[j * n + j];
       }
     });
-    // Of what is right and below, the rows of a block as far as the diagonal.
+    // The block's products are taken from what is right and below, a block of rows at a time as far as the diagonal.
     for (std::int64_t row = after; row < n; row += block) {
       const std::int64_t rows = std::min(block, n - row);
       const double* const of_rows = a + row * n + at;

@@ -158,6 +158,15 @@ void Decoder::join_inner(const LayerWeights& w) {
   join(w.inner_end_norm);
 }
 
+void Decoder::run_layer(const LayerWeights& w, std::int64_t layer) {
+  read_attention(w);
+  attend(w, layer);
+  join_attention(w);
+  read_inner(w);
+  gate(w);
+  join_inner(w);
+}
+
 void Decoder::keep_read() {
   const std::int64_t width = config_.width;
   count_ = 0;

@@ -51,6 +51,9 @@ class Decoder {
   /// x = x + down . gated
   void join_inner(const LayerWeights& w);
 
+  /// All parts of a layer.
+  void run_layer(const LayerWeights& w, std::int64_t layer);
+
   /// Rows that are read stay, the others go.
   void keep_read();
   /// normed = the last norm of x, which the head's logits are made of.

@@ -67,7 +67,7 @@ class Rows {
       formats::gguf_put_codes(type_, codes + at, blocks);
   }
 
-  /// What the columns [at, at + width) are to stand for is their values and their shares of all errors before them.
+  /// The columns [at, at + width) are to stand for their values and their shares of all errors before them.
   void round_columns(std::int64_t at, std::int64_t width) {
     wanted_.resize(static_cast<std::size_t>(count_ * columns_together));
     for (std::int64_t r = 0; r < count_; ++r)

@@ -12,8 +12,8 @@
 
 namespace bie::llm {
 
-/// What the error of a column means for the others. Columns stand in an order, those of the largest inputs first:
-/// H + D = R . R^T with an upper triangle R and D = diag(H) + 0.05 mean(diag H) I.
+/// The error of a column hands on shares to the columns after it. Columns stand in an order, those of the largest
+/// inputs first: H + D = R . R^T with an upper triangle R and D = diag(H) + 0.05 mean(diag H) I.
 class ErrorFeedback {
  public:
   /// @param what    begins sentences.

@@ -37,7 +37,7 @@ Sensitivity::Sensitivity(const Model& model, const std::vector<std::int32_t>& to
     x_.emplace_back();
     for (std::int64_t i = 0; i < model.config().layers; ++i) {
       x_.back().push_back(pass_.x());
-      run_layer(model.layers()[static_cast<std::size_t>(i)], i);
+      pass_.run_layer(model.layers()[static_cast<std::size_t>(i)], i);
     }
     x_.back().push_back(pass_.x());
     const std::vector<float> own = logits(model.head());
@@ -66,15 +66,6 @@ void Sensitivity::begin(std::size_t window) {
   pass_.begin(rows);
 }
 
-void Sensitivity::run_layer(const LayerWeights& weights, std::int64_t index) {
-  pass_.read_attention(weights);
-  pass_.attend(weights, index);
-  pass_.join_attention(weights);
-  pass_.read_inner(weights);
-  pass_.gate(weights);
-  pass_.join_inner(weights);
-}
-
 std::vector<float> Sensitivity::logits(const weights::Linear& head) {
   pass_.keep_read();
   pass_.read_head(model_.output_norm());
@@ -99,7 +90,7 @@ double Sensitivity::of_layer(std::int64_t index, const LayerWeights& weights) {
     begin(w);
     pass_.x() = x_[w][static_cast<std::size_t>(index)];
     for (std::int64_t i = index; i < model_.config().layers; ++i)
-      run_layer(i == index ? weights : model_.layers()[static_cast<std::size_t>(i)], i);
+      pass_.run_layer(i == index ? weights : model_.layers()[static_cast<std::size_t>(i)], i);
     sum += divergence(w, logits(model_.head()));
   }
   return sum;
@@ -114,7 +105,7 @@ double Sensitivity::of_ends(const weights::FileMatrix* table, const weights::Lin
     } else {
       pass_.embed(*table);
       for (std::int64_t i = 0; i < model_.config().layers; ++i)
-        run_layer(model_.layers()[static_cast<std::size_t>(i)], i);
+        pass_.run_layer(model_.layers()[static_cast<std::size_t>(i)], i);
     }
     sum += divergence(w, logits(head == nullptr ? model_.head() : *head));
   }

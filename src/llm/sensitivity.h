@@ -35,7 +35,6 @@ class Sensitivity {
     std::int64_t rows = 0;
   };
 
-  void run_layer(const LayerWeights& weights, std::int64_t index);
   void begin(std::size_t window);
   std::vector<float> logits(const weights::Linear& head);
   double divergence(std::size_t window, const std::vector<float>& logits);

@@ -75,15 +75,8 @@ void Session::pass(const std::vector<Row>& rows, Result result, std::vector<floa
   Decoder& pass = *decoder_;
   pass.begin(rows);
   pass.embed(model_->embedding());
-  for (std::int64_t i = 0; i < model_->config().layers; ++i) {
-    const LayerWeights& w = model_->layers()[static_cast<std::size_t>(i)];
-    pass.read_attention(w);
-    pass.attend(w, i);
-    pass.join_attention(w);
-    pass.read_inner(w);
-    pass.gate(w);
-    pass.join_inner(w);
-  }
+  for (std::int64_t i = 0; i < model_->config().layers; ++i)
+    pass.run_layer(model_->layers()[static_cast<std::size_t>(i)], i);
   pass.keep_read();  // the others meet neither the last norm nor the head
   if (pass.rows() == 0) return;
   pass.read_head(model_->output_norm());

@@ -27,8 +27,7 @@ constexpr const char* candidates[] = {"Q2_0", "Q2_K", "Q3_K", "Q4_0", "Q4_K", "Q
                                       "Q5_0", "Q5_K", "Q5_1", "Q6_K", "Q8_0", "F16"};
 constexpr std::int64_t sampled_rows = 64;  // of a matrix, whose errors stand for all
 constexpr std::int64_t measured_windows = 1;
-constexpr int rounds = 3;               // of plans whose types are measured
-constexpr std::int64_t alignment = 32;  // of tensors in files
+constexpr int rounds = 3;  // of plans whose types are measured
 
 double bits(const GgufType& type) { return 8.0 * static_cast<double>(type.bytes) / static_cast<double>(type.weights); }
 
@@ -37,7 +36,8 @@ struct Matrix {
   std::int64_t rows, columns;
   weights::Linear LayerWeights::*linear = nullptr;  ///< null of the embedding and the head
 
-  std::int64_t bytes(const GgufType& type) const {
+  /// In a file that aligns its tensors so.
+  std::int64_t bytes(const GgufType& type, std::int64_t alignment) const {
     const std::int64_t own = rows * columns / type.weights * type.bytes;
     return (own + alignment - 1) / alignment * alignment;
   }
@@ -51,7 +51,7 @@ struct Group {
 
 std::string stem(const std::string& name) { return name.substr(0, name.rfind(".weight")); }
 
-/// What a group loses under each type: measured for some, told by the errors of its weights for the others.
+/// A curve tells what a group loses under each type: measured for some, by the errors of its weights for the others.
 struct Curve {
   struct Point {
     const GgufType* type;
@@ -89,7 +89,8 @@ struct Curve {
       if (other.error >= point.error && (above == nullptr || other.error < above->error)) above = &other;
     }
     if (below == nullptr && above == nullptr) return 0;
-    if (below != nullptr && above != nullptr && below->error<above->error&& * below->nats> 0 && *above->nats > 0) {
+    const bool is_between = below != nullptr && above != nullptr && below->error != above->error;
+    if (is_between && *below->nats != 0 && *above->nats != 0) {
       const double share = std::log(point.error / below->error) / std::log(above->error / below->error);
       return *below->nats * std::pow(*above->nats / *below->nats, share);
     }
@@ -156,8 +157,10 @@ class Maker {
     options.plan = all;
     options.write = false;
     std::int64_t rest = quantize(file_, file_.path(), options, parallel_).file_bytes;
+    if (const auto own = file_.gguf.metadata.find("general.alignment"); own != file_.gguf.metadata.end())
+      alignment_ = static_cast<std::int64_t>(std::get<std::uint64_t>(own->second.value));  // a number that was checked
     for (const Group& group : groups_)
-      for (const Matrix& matrix : group.matrices) rest -= matrix.bytes(*formats::gguf_type("F16"));
+      for (const Matrix& matrix : group.matrices) rest -= matrix.bytes(*formats::gguf_type("F16"), alignment_);
     return rest;
   }
 
@@ -176,9 +179,9 @@ class Maker {
     return types;
   }
 
-  static std::int64_t bytes_of(const Group& group, const GgufType& type) {
+  std::int64_t bytes_of(const Group& group, const GgufType& type) const {
     std::int64_t sum = 0;
-    for (const Matrix& matrix : group.matrices) sum += matrix.bytes(type);
+    for (const Matrix& matrix : group.matrices) sum += matrix.bytes(type, alignment_);
     return sum;
   }
 
@@ -339,6 +342,7 @@ class Maker {
   Planner planner_;
   Config config_;
   bool has_head_ = false;
+  std::int64_t alignment_ = 32;  ///< of tensors in the file
   std::map<std::string, const GgufType*> fixed_;
   std::vector<Group> groups_;
 };

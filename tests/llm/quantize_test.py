@@ -19,7 +19,7 @@ from coded_folders import write_coded_folder
 from interrupts import interrupt
 from llm_library import EXACT
 from model_folders import write_tokenizer_files, write_whole_folder
-from small_models import write_changed
+from small_models import letters, write_changed, write_tokenizer
 
 WIDE = {"hidden_size": 256, "intermediate_size": 512}
 #: Types, and how far weights may be from the floats: the root of the mean square over that of the floats.
@@ -564,6 +564,17 @@ class TestSize:
         for layer in range(2):
             assert types[f"blk.{layer}.attn_q.weight"] == types[f"blk.{layer}.attn_k.weight"]
             assert types[f"blk.{layer}.ffn_gate.weight"] == types[f"blk.{layer}.ffn_up.weight"]
+
+    def test_an_alignment_of_the_file_counts(self, quantized, text, tmp_path):
+        def aligned(writer):
+            write_tokenizer(writer, letters(), [], "gpt-2")
+            writer.add_custom_alignment(4096)
+
+        model = write_changed(tmp_path / "aligned.gguf", tokenizer=aligned)
+        path, told = quantized(model, "--bpw", 14, "--calibrate", text, out="small.gguf")
+        _, planned = quantized(model, "--bpw", 14, "--calibrate", text, out="plan.json")
+        weights = sum(int(tensor.n_elements) for tensor in tensors_of(path).values())
+        assert path.stat().st_size == told["file_bytes"] == planned["file_bytes"] <= 14 * weights / 8
 
     @pytest.mark.parametrize("name", ["tied llama", "gemma3", "qwen2"])
     def test_families(self, quantized, models, text, name):

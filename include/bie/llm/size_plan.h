@@ -12,7 +12,7 @@
 
 namespace bie::llm {
 
-/// What a type of a group of matrices costs.
+/// A type has a price for a group of matrices, in bytes and in divergence.
 struct TypeCost {
   const formats::GgufType* type;
   std::int64_t bytes;

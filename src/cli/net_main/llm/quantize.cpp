@@ -37,7 +37,7 @@ void read_files(const std::string& model, CommandFiles* files) {
 
 constexpr std::int64_t usual_tokens = 8192, usual_window = 512;
 
-/// What the texts of the options say of a model's matrices.
+/// The texts of the options tell this of a model's matrices.
 struct Statistics {
   std::optional<llm::Importance> importance;  ///< for a search; without it numbers are rounded to the nearest
   std::optional<llm::Calibration> text;
