@@ -9,6 +9,7 @@
 #include "bie/formats/error.h"
 #include "bie/formats/gguf_writer.h"
 #include "llm/model_tensors.h"
+#include "llm/square_sums.h"
 
 namespace bie::llm {
 namespace {
@@ -28,21 +29,6 @@ std::map<const weights::Linear*, std::vector<std::string>> names_of(const Model&
   return names;
 }
 
-struct Sums {
-  std::vector<double> squares;
-  std::int64_t rows = 0;
-
-  void add(const float* x, std::int64_t count, std::int64_t columns) {
-    squares.resize(static_cast<std::size_t>(columns));
-    for (std::int64_t r = 0; r < count; ++r)
-      for (std::int64_t c = 0; c < columns; ++c) {
-        const double value = x[r * columns + c];
-        squares[static_cast<std::size_t>(c)] += value * value;
-      }
-    rows += count;
-  }
-};
-
 }  // namespace
 
 Importance importance_of(Session& session, const std::vector<std::int32_t>& tokens, std::int64_t window,
@@ -51,7 +37,7 @@ Importance importance_of(Session& session, const std::vector<std::int32_t>& toke
   if (window < 1 || window > model.config().context)
     throw formats::Error(formats::joined("expected windows of 1 to ", model.config().context,
                                          " tokens, the context of the model, got ", window));
-  std::map<const weights::Linear*, Sums> sums;
+  std::map<const weights::Linear*, SquareSums> sums;
   const auto watch = [&](const weights::Linear& linear, const float* x, std::int64_t rows) {
     sums[&linear].add(x, rows, linear.inputs());
   };
@@ -66,14 +52,9 @@ Importance importance_of(Session& session, const std::vector<std::int32_t>& toke
   }
   Importance importance;
   for (const auto& [linear, names] : names_of(model)) {
-    const Sums& of = sums[linear];
-    std::vector<float> means;
-    for (const double square : of.squares) {
-      const auto mean = static_cast<float>(square / static_cast<double>(of.rows));
-      if (!std::isfinite(mean))
-        throw formats::Error(formats::joined("the inputs of ", names.front(), " are NaN or infinite on this text"));
-      means.push_back(mean);
-    }
+    const std::vector<float> means = sums[linear].means();
+    if (!std::all_of(means.begin(), means.end(), [](float mean) { return std::isfinite(mean); }))
+      throw formats::Error(formats::joined("the inputs of ", names.front(), " are NaN or infinite on this text"));
     for (const std::string& name : names) importance[name] = means;
   }
   return importance;

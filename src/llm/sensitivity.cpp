@@ -20,14 +20,7 @@ Sensitivity::Sensitivity(const Model& model, const std::vector<std::int32_t>& to
   for (std::int64_t at = 0; at + window <= std::ssize(tokens); at += window)
     sequences_.emplace_back(model.config(), CacheKind::f32).append(tokens.data() + at, window);
   const Session::Watch watch = [this](const weights::Linear& linear, const float* x, std::int64_t rows) {
-    Sums& sums = sums_[&linear];
-    sums.squares.resize(static_cast<std::size_t>(linear.inputs()));
-    for (std::int64_t r = 0; r < rows; ++r)
-      for (std::int64_t i = 0; i < linear.inputs(); ++i) {
-        const auto value = static_cast<double>(x[r * linear.inputs() + i]);
-        sums.squares[static_cast<std::size_t>(i)] += value * value;
-      }
-    sums.rows += rows;
+    sums_[&linear].add(x, rows, linear.inputs());
   };
   pass_.watch(&watch);
   const std::int64_t vocabulary = model.config().vocabulary, k = std::min(best, vocabulary);
@@ -51,13 +44,6 @@ Sensitivity::Sensitivity(const Model& model, const std::vector<std::int32_t>& to
                                     rest_.back().data(), parallel_);
   }
   pass_.watch(nullptr);
-}
-
-std::vector<float> Sensitivity::importance(const weights::Linear& linear) const {
-  const Sums& sums = sums_.at(&linear);
-  std::vector<float> means;
-  for (const double square : sums.squares) means.push_back(static_cast<float>(square / static_cast<double>(sums.rows)));
-  return means;
 }
 
 void Sensitivity::begin(std::size_t window) {

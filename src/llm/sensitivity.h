@@ -11,6 +11,7 @@
 #include "bie/formats/gguf.h"
 #include "bie/llm/model.h"
 #include "llm/decoder.h"
+#include "llm/square_sums.h"
 
 namespace bie::llm {
 
@@ -22,7 +23,7 @@ class Sensitivity {
               const kernels::Parallel& parallel);
 
   /// The mean of x^2 for each input of a linear.
-  std::vector<float> importance(const weights::Linear& linear) const;
+  std::vector<float> importance(const weights::Linear& linear) const { return sums_.at(&linear).means(); }
 
   /// Nats between the model's choices and those with other linears in one layer.
   double of_layer(std::int64_t index, const LayerWeights& weights);
@@ -30,11 +31,6 @@ class Sensitivity {
   double of_ends(const weights::FileMatrix* table, const weights::Linear* head);
 
  private:
-  struct Sums {
-    std::vector<double> squares;
-    std::int64_t rows = 0;
-  };
-
   void begin(std::size_t window);
   std::vector<float> logits(const weights::Linear& head);
   double divergence(std::size_t window, const std::vector<float>& logits);
@@ -45,7 +41,7 @@ class Sensitivity {
   Decoder pass_;
   std::vector<Sequence> sequences_;                 ///< a window each
   std::vector<std::vector<std::vector<float>>> x_;  ///< of each window, before each layer and behind the last one
-  std::map<const weights::Linear*, Sums> sums_;
+  std::map<const weights::Linear*, SquareSums> sums_;
   /// The model's own choices in each window: the best tokens of its rows and the rest.
   std::vector<std::vector<std::int32_t>> ids_;
   std::vector<std::vector<double>> logs_, rest_;
