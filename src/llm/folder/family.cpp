@@ -26,11 +26,29 @@ constexpr PartName sub_norms_of_1bitllm[] = {
 };
 
 constexpr Family all[] = {
-    {.model_type = "llama", .architecture = "llama", .activation = "silu", .norms = one_norm},
-    {.model_type = "mistral", .architecture = "llama", .activation = "silu", .has_windows = true, .norms = one_norm},
-    {.model_type = "qwen2", .architecture = "qwen2", .activation = "silu", .norms = one_norm},
-    {.model_type = "qwen3", .architecture = "qwen3", .activation = "silu", .norms = one_norm},
+    {.model_type = "llama",
+     .class_name = "LlamaForCausalLM",
+     .architecture = "llama",
+     .activation = "silu",
+     .norms = one_norm},
+    {.model_type = "mistral",
+     .class_name = "MistralForCausalLM",
+     .architecture = "llama",
+     .activation = "silu",
+     .has_windows = true,
+     .norms = one_norm},
+    {.model_type = "qwen2",
+     .class_name = "Qwen2ForCausalLM",
+     .architecture = "qwen2",
+     .activation = "silu",
+     .norms = one_norm},
+    {.model_type = "qwen3",
+     .class_name = "Qwen3ForCausalLM",
+     .architecture = "qwen3",
+     .activation = "silu",
+     .norms = one_norm},
     {.model_type = "gemma2",
+     .class_name = "Gemma2ForCausalLM",
      .architecture = "gemma2",
      .activation = "gelu_pytorch_tanh",
      .has_end_norms = true,
@@ -41,6 +59,7 @@ constexpr Family all[] = {
                      "query_pre_attn_scalar": 256, "max_position_embeddings": 8192})"},
     {.model_type = "gemma3_text",
      .whole_model_type = "gemma3",
+     .class_name = "Gemma3ForCausalLM",
      .architecture = "gemma3",
      .activation = "gelu_pytorch_tanh",
      .has_end_norms = true,
@@ -50,12 +69,14 @@ constexpr Family all[] = {
                      "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096,
                      "query_pre_attn_scalar": 256, "max_position_embeddings": 131072, "rope_theta": 1000000})"},
     {.model_type = "bitnet",
+     .class_name = "BitNetForCausalLM",
      .architecture = "bitnet-b1.58",
      .activation = "relu2",
      .other_activation = "silu",
      .norms = sub_norms},
     {.model_type = "llama",
      .class_name = "BitnetForCausalLM",
+     .is_told_by_class = true,
      .architecture = "bitnet",
      .activation = "silu",
      .norms = sub_norms_of_1bitllm},
@@ -117,18 +138,25 @@ const Family* family(std::string_view model_type, std::string_view class_name) {
     return found == std::end(all) ? nullptr : found;
   };
   const Family* const of_class =
-      first([&](const Family& f) { return !f.class_name.empty() && f.class_name == class_name; });
+      first([&](const Family& f) { return f.is_told_by_class && f.class_name == class_name; });
   if (of_class != nullptr || model_type.empty()) return of_class;
   return first([&](const Family& f) {
-    return f.class_name.empty() && (f.model_type == model_type || f.whole_model_type == model_type);
+    return !f.is_told_by_class && (f.model_type == model_type || f.whole_model_type == model_type);
   });
+}
+
+const Family* family_of(std::string_view architecture, bool has_windows) {
+  const Family* found = nullptr;
+  for (const Family& f : all)
+    if (f.architecture == architecture && (found == nullptr || f.has_windows == has_windows)) found = &f;
+  return found;
 }
 
 std::string_view model_types() {
   static const std::string names = [] {
     std::string text;
     for (const Family& f : all)
-      for (const std::string_view type : {f.class_name.empty() ? f.model_type : f.class_name, f.whole_model_type})
+      for (const std::string_view type : {f.is_told_by_class ? f.class_name : f.model_type, f.whole_model_type})
         if (!type.empty()) text += (text.empty() ? "" : ", ") + std::string(type);
     return text;
   }();

@@ -17,7 +17,8 @@ struct PartName {
 struct Family {
   std::string_view model_type;             ///< of config.json
   std::string_view whole_model_type = {};  ///< of a model with pictures, whose `text_config` describes this part of it
-  std::string_view class_name = {};        ///< of `architectures`; where it is set, it tells the family by itself
+  std::string_view class_name;             ///< the first of `architectures`
+  bool is_told_by_class = false;           ///< the class tells the family by itself
   std::string_view architecture;           ///< GGUF's
   std::string_view activation;             ///< of the gated unit
   std::string_view other_activation = {};  ///< one that is read as well
@@ -30,6 +31,9 @@ struct Family {
 
 /// Null for a model that is not read. `model_type` may be that of a model with pictures.
 const Family* family(std::string_view model_type, std::string_view class_name);
+/// The family that a folder of GGUF's architecture belongs to; null for an architecture without one.
+/// @param has_windows  layers see a window, which tells mistral from llama.
+const Family* family_of(std::string_view architecture, bool has_windows);
 /// "llama, mistral, ..."
 std::string_view model_types();
 
