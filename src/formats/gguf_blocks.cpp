@@ -7,6 +7,8 @@
 #include <iterator>
 
 #include "bie/formats/error.h"
+#include "bie/formats/group_types.h"
+#include "formats/group_blocks.h"
 #include "formats/half.h"
 
 namespace bie::formats {
@@ -291,6 +293,10 @@ const GgufType* gguf_type(std::string_view name) {
 
 void gguf_row(const GgufType& type, const std::uint8_t* blocks, std::int64_t columns, std::uint8_t* codes,
               float* scales, float* zeros) {
+  if (is_group_type(type)) {
+    open_groups(type, blocks, columns, codes, scales, zeros);
+    return;
+  }
   const OpenBlock open = open_block(type);
   const std::int64_t groups = type.weights / type.group;
   float no_zeros[most_block_weights / 16];

@@ -8,8 +8,10 @@
 
 #include "bie/formats/error.h"
 #include "bie/formats/gguf_writer.h"
+#include "bie/formats/group_types.h"
 #include "formats/gguf_code_bytes.h"
 #include "formats/gguf_k_blocks.h"
+#include "formats/group_blocks.h"
 #include "formats/group_search.h"
 #include "formats/half.h"
 
@@ -162,16 +164,19 @@ constexpr Writer writers[] = {{"Q4_0", put_scale_first, round_around_zero<4>, se
                               {"Q6_K", nullptr, nullptr, nullptr, round_q6_k}};
 constexpr int most_weights = 256;
 
-const Writer& writer_of(const std::string& what, const GgufType& type, std::int64_t columns) {
+const Writer& writer_of(const std::string& what, const GgufType& type) {
   const auto* found =
       std::find_if(std::begin(writers), std::end(writers), [&](auto& w) { return w.name == type.name; });
   if (found == std::end(writers))
     throw Error(joined(what, ": ", type.name,
                        " is not written; Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q1_0, Q2_0, TQ2_0 and Q2_K to Q6_K are"));
+  return *found;
+}
+
+void expect_whole_blocks(const std::string& what, const GgufType& type, std::int64_t columns) {
   if (columns % type.weights != 0)
     throw Error(joined(what, ": rows of ", columns, " are no whole number of blocks of ", type.weights, ", as ",
                        type.name, " has them"));
-  return *found;
 }
 
 /// More than any block stands for, 65,504 times 127 and 32 at most, and small enough for sums of cubes in float32.
@@ -192,12 +197,22 @@ std::vector<float> weights_of(const std::string& what, const float* importance, 
   return weights;
 }
 
+std::vector<Byte> rounded_groups(const std::string& what, const GgufType& type, const float* values, std::int64_t count,
+                                 std::int64_t columns, const std::vector<float>& weights) {
+  std::vector<Byte> blocks(static_cast<std::size_t>(count / type.weights * type.bytes));
+  for (std::int64_t i = 0; i < count; i += type.weights)
+    round_group(what, type, values + i, weights.empty() ? nullptr : weights.data() + i % columns,
+                blocks.data() + i / type.weights * type.bytes);
+  return blocks;
+}
+
 bool is_half(float value) { return float_of_half(half_of_float(value)) == value; }
 
 }  // namespace
 
 std::vector<Byte> gguf_blocks(const std::string& what, const GgufType& type, const CodedRows& w) {
-  const Writer& writer = writer_of(what, type, w.columns);
+  const Writer& writer = writer_of(what, type);
+  expect_whole_blocks(what, type, w.columns);
   if (writer.put_scale == nullptr)
     throw Error(joined(what, ": scales of codes are not those of ", type.name, ", which are products of two numbers"));
   if (w.bits != type.bits || w.zeros.empty() != (type.zero != 0) || (type.zero != 0 && w.zero != type.zero))
@@ -232,11 +247,13 @@ std::vector<Byte> gguf_blocks(const std::string& what, const GgufType& type, con
 
 std::vector<Byte> gguf_rounded(const std::string& what, const GgufType& type, const float* values, std::int64_t rows,
                                std::int64_t columns, const float* importance) {
-  const Writer& writer = writer_of(what, type, columns);
+  expect_whole_blocks(what, type, columns);
   const std::int64_t count = rows * columns;
   const std::vector<float> weights = weights_of(what, importance, columns);
   if (!std::all_of(values, values + count, [](float v) { return std::isfinite(v); }))
     throw Error(joined(what, ": the values hold NaN or infinity"));
+  if (is_group_type(type)) return rounded_groups(what, type, values, count, columns, weights);
+  const Writer& writer = writer_of(what, type);
   if (writer.round_k != nullptr)
     if (const float* const far = std::find_if(values, values + count, is_beyond_k_quants); far != values + count)
       throw Error(joined(what, ": a value of ", *far, " is beyond 16-bit floats, even as scales of codes"));
@@ -270,6 +287,11 @@ std::vector<Byte> gguf_rounded(const std::string& what, const GgufType& type, co
 
 int gguf_most_code(const GgufType& type) { return type.zero == 1 ? 2 : (1 << type.bits) - 1; }
 
-void gguf_put_codes(const GgufType& type, const Byte* codes, Byte* block) { code_bytes_of(type.name)(codes, block); }
+void gguf_put_codes(const GgufType& type, const Byte* codes, Byte* block) {
+  if (is_group_type(type))
+    put_group_codes(type, codes, block);
+  else
+    code_bytes_of(type.name)(codes, block);
+}
 
 }  // namespace bie::formats

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bie/formats/error.h"
+#include "bie/formats/group_types.h"
 #include "bie/formats/replacing_file.h"
 
 namespace bie::formats {
@@ -86,6 +87,7 @@ void check(const std::string& path, const GgufOutput& t) {
   const auto fail = [&](const auto&... parts) { fail_file(kind, path, "tensor ", in_quotes(t.name), " ", parts...); };
   if (t.sizes.size() > 4)
     fail_file(kind, path, "tensor ", in_quotes(t.name), ": expected at most 4 axes, got ", t.sizes.size());
+  if (is_group_type(*t.type)) fail("is ", t.type->name, ", a type that folders hold and GGUF files do not");
   std::int64_t count = 1;
   for (const std::int64_t size : t.sizes)
     if (size < 1 || __builtin_mul_overflow(count, size, &count))

@@ -38,19 +38,6 @@ std::string folder_of(const std::string& path) {
   return slash == std::string::npos ? "." : path.substr(0, slash + 1);
 }
 
-/// Removes what killed processes left of a write to `path`. Only a nicety: whatever fails here is left alone.
-void remove_leftovers(const std::string& path) {
-  const std::string stem = path.substr(path.find_last_of('/') + 1) + std::string(unfinished_mark);
-  std::error_code error;
-  std::filesystem::directory_iterator file(folder_of(path), error);
-  for (; !error && file != std::filesystem::directory_iterator(); file.increment(error)) {
-    const std::string name = file->path().filename().string();
-    const pid_t pid = writer_of(name);
-    if (pid == 0 || name != stem + std::to_string(pid)) continue;
-    if (::kill(pid, 0) != 0 && errno == ESRCH) ::unlink(file->path().c_str());
-  }
-}
-
 }  // namespace
 
 std::string behind_links(std::string path) {
@@ -116,14 +103,31 @@ Destination destination_of(const std::string& kind, const std::string& path) {
 
 bool is_unfinished(std::string_view name) { return writer_of(name) != 0; }
 
+std::string unfinished_name(const std::string& path) {
+  return path + std::string(unfinished_mark) + std::to_string(::getpid());
+}
+
+void remove_unfinished(const std::string& path) {
+  const std::string stem = path.substr(path.find_last_of('/') + 1) + std::string(unfinished_mark);
+  std::error_code error;
+  std::filesystem::directory_iterator file(folder_of(path), error);
+  for (; !error && file != std::filesystem::directory_iterator(); file.increment(error)) {
+    const std::string name = file->path().filename().string();
+    const pid_t pid = writer_of(name);
+    if (pid == 0 || name != stem + std::to_string(pid)) continue;
+    std::error_code ignored;
+    if (::kill(pid, 0) != 0 && errno == ESRCH) std::filesystem::remove_all(file->path(), ignored);
+  }
+}
+
 ReplacingFile::ReplacingFile(std::string kind, const std::string& path)
     : kind_(std::move(kind)), path_(path), destination_(destination_of(kind_, path)) {
   const Destination& d = destination_;
   if (d.kind == Destination::Kind::stream) {
     fd_ = ::open(d.path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
   } else {
-    remove_leftovers(d.path);
-    temporary_ = d.path + std::string(unfinished_mark) + std::to_string(::getpid());
+    remove_unfinished(d.path);
+    temporary_ = unfinished_name(d.path);
     const bool exists = d.kind == Destination::Kind::file;
     // The replacement of a private file is private from its first byte on.
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, exists ? 0600 : 0666);

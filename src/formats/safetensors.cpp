@@ -156,4 +156,12 @@ void save_safetensors(const std::string& path, const std::map<std::string, Dense
   file.commit();
 }
 
+std::int64_t safetensors_bytes(const std::string& path, const std::map<std::string, DenseArray>& arrays,
+                               const std::map<std::string, std::string>& metadata) {
+  const std::vector<Output> outputs = plan(path, arrays);
+  std::int64_t bytes = 8 + std::ssize(header_text(path, outputs, metadata));
+  for (const Output& o : outputs) bytes += o.bytes;
+  return bytes;
+}
+
 }  // namespace bie::formats

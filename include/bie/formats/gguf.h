@@ -42,8 +42,8 @@ struct GgufType {
   int zero;            ///< W = s * (q - zero); 0: W = s * q - z with a float z
   bool halves;         ///< scales and offsets are 16-bit floats, which lose nothing as such
 
-  /// One bit: s = 2 z, so W is z or -z, and z is a 16-bit float.
-  constexpr bool are_signs() const { return bits == 1; }
+  /// Q1_0: s = 2 z, so W is z or -z, and z is a 16-bit float.
+  constexpr bool are_signs() const { return id == 41; }
 };
 
 /// The type of a name, "Q4_K"; null for none that is known. "Q2_0" has groups of 64; "Q2_0_128" is what sentences call

@@ -55,5 +55,9 @@ class ReplacingFile {
 
 /// Whether a file of this name is one of ours that has not taken its final name, or never will.
 bool is_unfinished(std::string_view name);
+/// PATH.tmp-PID, what this process calls a file or a folder until all is in it.
+std::string unfinished_name(const std::string& path);
+/// Removes what killed processes left of a file or a folder. Only a nicety: whatever fails here is left alone.
+void remove_unfinished(const std::string& path);
 
 }  // namespace bie::formats

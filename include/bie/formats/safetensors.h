@@ -38,4 +38,8 @@ struct DenseArray {
 void save_safetensors(const std::string& path, const std::map<std::string, DenseArray>& arrays,
                       const std::map<std::string, std::string>& metadata);
 
+/// The bytes of the file that save_safetensors would write. @throws as it does for what is wrong with the entries.
+std::int64_t safetensors_bytes(const std::string& path, const std::map<std::string, DenseArray>& arrays,
+                               const std::map<std::string, std::string>& metadata);
+
 }  // namespace bie::formats

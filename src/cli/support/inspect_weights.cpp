@@ -19,8 +19,12 @@ namespace {
 
 constexpr const char* value_types[] = {"uint8", "int8",   "uint16", "int16",  "uint32", "int32",  "float32",
                                        "bool",  "string", "array",  "uint64", "int64",  "float64"};
-constexpr const char* layer_kinds[] = {
-    "GPTQ", "GPTQ version 2", "GreenBit legacy", "GreenBit layer-mix", "GreenBit channel-mix", "embedding"};
+/// @param is_own  the file is bie's.
+const char* name_of(formats::CodedLayer::Kind kind, bool is_own) {
+  constexpr const char* names[] = {
+      "GPTQ", "GPTQ version 2", "GreenBit legacy", "GreenBit layer-mix", "GreenBit channel-mix", "embedding"};
+  return is_own && kind == formats::CodedLayer::Kind::gba ? "linear" : names[static_cast<int>(kind)];
+}
 
 template <class T>
 constexpr bool is_list = false;
@@ -104,7 +108,7 @@ Json folder_json(const std::string& path) {
     Json layers = Json::array();
     for (const auto& [name, layer] : formats::coded_layers(folder).layers)
       layers.push_back({{"name", name},
-                        {"kind", layer_kinds[static_cast<int>(layer.kind)]},
+                        {"kind", name_of(layer.kind, !folder.own.empty())},
                         {"bits", layer.bits},
                         {"group_size", layer.group},
                         {"in_features", layer.in_features},
