@@ -18,21 +18,20 @@
 #include "bie/weights/folder_rows.h"
 #include "llm/architectures.h"
 #include "llm/file_type.h"
+#include "llm/folder/rotated_rows.h"
 #include "llm/folder/vocabulary_metadata.h"
 #include "llm/rounded_rows.h"
 
 namespace bie::llm {
 namespace {
 
+using folder::RowOrder;
 using formats::CodedRows;
 using formats::GgufOutput;
 using formats::GgufType;
 using formats::GgufValueType;
 using formats::joined;
 using Blocks = std::vector<std::uint8_t>;
-
-/// Where each row of a matrix stands in the folder; empty: where it stands in the file.
-using RowOrder = std::vector<std::int64_t>;
 
 /// Types for codes of a width, the smallest first.
 std::vector<const GgufType*> types_of(int bits) {
@@ -94,16 +93,7 @@ class Writer {
     return error ? folder_.path() : path.filename().string();
   }
 
-  /// Rows of queries and keys in pairs of neighbours, where files of the architecture have them so.
-  RowOrder order_of(const std::string& name) const {
-    const bool is_query = name.find(".attn_q.") != std::string::npos;
-    if (!config_.architecture->neighbours || (!is_query && name.find(".attn_k.") == std::string::npos)) return {};
-    const std::int64_t heads = is_query ? config_.heads : config_.kv_heads, size = config_.head_size;
-    RowOrder order;
-    for (std::int64_t head = 0; head < heads; ++head)
-      for (std::int64_t i = 0; i < size; ++i) order.push_back(head * size + i % 2 * (size / 2) + i / 2);
-    return order;
-  }
+  RowOrder order_of(const std::string& name) const { return folder::folder_rows_of_gguf(config_, name); }
 
   std::string what(const std::string& name) const {
     return joined(folder_.kind, " ", folder_.path(), ": tensor ", formats::in_quotes(folder_.called(name)));

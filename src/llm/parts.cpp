@@ -7,6 +7,7 @@
 
 #include "bie/formats/error.h"
 #include "bie/formats/gguf_writer.h"
+#include "bie/formats/group_types.h"
 
 namespace bie::llm {
 namespace {
@@ -22,6 +23,18 @@ bool is_part(const std::string& path) {
   }
 }
 
+/// A matrix as its part has it: of a type that GGUF has no number for the bytes of each row.
+struct Stored {
+  const formats::GgufType* type;
+  std::vector<std::int64_t> sizes;
+
+  Stored(const formats::GgufType& of, const std::vector<std::int64_t>& whole) : type(&of), sizes(whole) {
+    if (!formats::is_group_type(of)) return;
+    type = formats::gguf_type("I8");
+    sizes.back() = whole.back() / of.weights * of.bytes;
+  }
+};
+
 }  // namespace
 
 Parts::Parts(const std::string& out, std::string run) : folder_(out + ".parts"), run_(std::move(run)) {}
@@ -34,10 +47,12 @@ std::optional<formats::GgufTensor> Parts::find(const std::string& name, const fo
     const formats::GgufFile file = formats::load_gguf(file_of(name));
     const auto run = file.metadata.find(run_key);
     const formats::GgufTensor* const tensor = file.find(name);
-    if (run == file.metadata.end() || tensor == nullptr || tensor->type != &type || tensor->sizes != sizes)
+    const Stored stored(type, sizes);
+    if (run == file.metadata.end() || tensor == nullptr || tensor->type != stored.type || tensor->sizes != stored.sizes)
       return std::nullopt;
     const auto* const text = std::get_if<std::string>(&run->second.value);
-    return text != nullptr && *text == run_ ? std::optional(*tensor) : std::nullopt;
+    if (text == nullptr || *text != run_) return std::nullopt;
+    return formats::GgufTensor{name, sizes, &type, tensor->bytes};
   } catch (const formats::Error&) {
     return std::nullopt;  // it is made anew
   }
@@ -48,8 +63,9 @@ formats::GgufTensor Parts::put(const std::string& name, const formats::GgufType&
   std::error_code error;
   std::filesystem::create_directory(folder_, error);
   if (error) throw formats::Error(formats::joined(folder_, ": ", error.message()));
+  const Stored stored(type, sizes);
   formats::save_gguf(file_of(name), {{run_key, {formats::GgufValueType::string, run_}}},
-                     {{name, sizes, &type, blocks.data(), static_cast<std::int64_t>(blocks.size())}});
+                     {{name, stored.sizes, stored.type, blocks.data(), static_cast<std::int64_t>(blocks.size())}});
   return get(name, type, sizes);
 }
 

@@ -8,12 +8,18 @@
 
 #include "bie/formats/error.h"
 #include "bie/formats/gguf_writer.h"
+#include "bie/formats/group_types.h"
+#include "bie/formats/new_folder.h"
+#include "bie/formats/written_types.h"
 #include "bie/llm/config.h"
 #include "bie/llm/convert.h"
 #include "bie/weights/file_matrix.h"
 #include "formats/crc32c.h"
 #include "llm/file_type.h"
+#include "llm/folder/write_folder.h"
 #include "llm/layerwise.h"
+#include "llm/model_formats.h"
+#include "llm/model_tensors.h"
 #include "llm/parts.h"
 #include "llm/rounded_rows.h"
 #include "llm/type_plan.h"
@@ -55,11 +61,13 @@ class Columns {
 /// What makes the blocks of matrices.
 struct Makers {
   const Planner& planner;
+  const std::map<std::string, const GgufType*>& types;  ///< of the matrices, as the format has them
   Columns& importance;
   const Parts* parts;  ///< null where matrices are rounded one by one
 
+  const GgufType& type_of(const std::string& name) const { return *types.at(name); }
   std::shared_ptr<const formats::Bytes> made(const std::string& name, std::int64_t rows, std::int64_t columns) const {
-    return parts == nullptr ? nullptr : parts->get(name, planner.type_of(name), {rows, columns}).bytes;
+    return parts == nullptr ? nullptr : parts->get(name, type_of(name), {rows, columns}).bytes;
   }
 };
 
@@ -68,8 +76,8 @@ std::vector<std::uint8_t> blocks_of(const Makers& makers, const std::string& nam
   if (const auto made = makers.made(name, matrix.rows(), matrix.columns()))
     return {made->data, made->data + made->size};
   const ReadRow read = [&](std::int64_t row, float* values) { matrix.read_row(row, values); };
-  auto blocks = rounded_rows(matrix.what(), makers.planner.type_of(name), matrix.rows(), matrix.columns(), read,
-                             parallel, makers.importance.of(name, matrix.columns()));
+  auto blocks = rounded_rows(matrix.what(), makers.type_of(name), matrix.rows(), matrix.columns(), read, parallel,
+                             makers.importance.of(name, matrix.columns()));
   matrix.let_go();
   return blocks;
 }
@@ -84,7 +92,7 @@ void quantize_file(const ModelFile& model, const std::string& out, const Quantiz
       result->bytes += tensor.bytes->size;
       continue;
     }
-    const GgufType& type = makers.planner.type_of(tensor.name);
+    const GgufType& type = makers.type_of(tensor.name);
     const std::int64_t bytes = tensor.count() / type.weights * type.bytes;
     const weights::FileMatrix matrix(
         joined(model.kind, " ", model.path(), ": tensor ", formats::in_quotes(tensor.name)), tensor);
@@ -108,9 +116,9 @@ void quantize_file(const ModelFile& model, const std::string& out, const Quantiz
   if (options.write) formats::save_gguf(out, metadata, outputs);
 }
 
-/// Tells runs apart whose parts would differ: the model's files, the plan and the text.
-std::string run_of(const ModelFile& model, const Quantized& planned, const Calibration& text) {
-  std::string facts = joined("window ", text.window, "; ");
+/// Tells runs apart whose parts would differ: the model's files, the plan, and the text or the importance.
+std::string run_of(const ModelFile& model, const Quantized& planned, const QuantizeOptions& options) {
+  std::string facts;
   const auto add_file = [&](const std::filesystem::path& path) {
     std::error_code error;
     const auto size = std::filesystem::file_size(path, error);
@@ -126,59 +134,172 @@ std::string run_of(const ModelFile& model, const Quantized& planned, const Calib
     files.insert(model.path());
   for (const std::filesystem::path& file : files) add_file(file);
   for (const auto& [name, type] : planned.plan) facts += name + " " + type + "; ";
-  const auto* const tokens = reinterpret_cast<const char*>(text.tokens.data());
-  return joined("gptq 1 ", formats::crc32c(facts), " ",
-                formats::crc32c({tokens, sizeof(std::int32_t) * text.tokens.size()}));
+  const auto add_numbers = [&](const auto& list) {
+    facts += joined(formats::crc32c({reinterpret_cast<const char*>(list.data()), sizeof(list[0]) * list.size()}), "; ");
+  };
+  if (options.gptq != nullptr) {
+    facts += joined("window ", options.gptq->window, "; ");
+    add_numbers(options.gptq->tokens);
+  } else if (options.importance != nullptr) {
+    for (const auto& [name, columns] : *options.importance) {
+      facts += name + " ";
+      add_numbers(columns);
+    }
+  }
+  const char* const method = options.gptq != nullptr         ? "gptq 2 "
+                             : options.importance != nullptr ? "search 1 "
+                                                             : "nearest 1 ";
+  return joined(method, formats::crc32c(facts), " ", facts.size());
+}
+
+/// The types of GPTQ's folders: those of the plan with whole zeros, and plain numbers of embedding and head unless the
+/// plan says which.
+TypePlan plan_of(const ModelFile& model, const QuantizeOptions& options) {
+  TypePlan plan = options.plan;
+  if (options.format != ModelFormat::gptq) return plan;
+  const GgufType* const plain = formats::gguf_type("F16");
+  if (plan.embedding == nullptr) plan.embedding = plain;
+  const bool has_head = model.gguf.find(head_name) != nullptr || model.codes.contains("output");
+  if (plan.head == nullptr && has_head) plan.head = plain;
+  return plan;
+}
+
+/// The types of the planned matrices as the format holds them.
+std::map<std::string, const GgufType*> types_held(const ModelFile& model, ModelFormat format, const Planner& planner,
+                                                  const Quantized& planned) {
+  std::map<std::string, const GgufType*> types;
+  for (const auto& [name, named] : planned.plan) {
+    const GgufType& type = planner.type_of(name);
+    const bool is_plain = format == ModelFormat::gptq && (name == embedding_name || name == head_name);
+    std::string expected = type_not_held(format, type);
+    if (is_plain && formats::is_group_type(type)) expected = "f16, f32 or bf16, as GPTQ's folders have them there";
+    if (!expected.empty())
+      model.fail(joined("tensor ", formats::in_quotes(model.called(name)), ": expected ", expected, ", got ",
+                        formats::name_of_type(type)));
+    types[name] = &type_as_held(format, type);
+  }
+  return types;
+}
+
+/// Rounds the matrices one by one.
+void round_matrices(const ModelFile& model, const Makers& makers, const QuantizeOptions& options,
+                    const kernels::Parallel& parallel) {
+  ModelTensors tensors(model, Arithmetic::exact, /*one_scale=*/false, parallel);
+  std::size_t all = 0, done = 0;
+  makers.planner.for_each_matrix([&](const std::string&, std::int64_t, std::int64_t) { ++all; });
+  makers.planner.for_each_matrix([&](const std::string& name, std::int64_t rows, std::int64_t columns) {
+    if (options.progress)
+      options.progress(static_cast<double>(done) / static_cast<double>(all), tensor_words(done, all));
+    ++done;
+    const GgufType& type = makers.type_of(name);
+    if (makers.parts->find(name, type, {rows, columns})) return;
+    const OpenMatrix matrix = tensors.open(name.substr(0, name.rfind('.')), rows, columns);
+    const std::string what = joined(model.kind, " ", model.path(), ": tensor ", formats::in_quotes(model.called(name)));
+    makers.parts->put(
+        name, type, {rows, columns},
+        rounded_rows(what, type, rows, columns, matrix.read, parallel, makers.importance.of(name, columns)));
+    matrix.let_go();
+  });
+}
+
+/// Puts every matrix among the parts.
+void make_parts(const ModelFile& model, const Makers& makers, const QuantizeOptions& options,
+                const kernels::Parallel& parallel) {
+  try {
+    if (options.gptq == nullptr) {
+      round_matrices(model, makers, options, parallel);
+      return;
+    }
+    Layerwise work{options.gptq->tokens,
+                   options.gptq->window,
+                   [&](const std::string& name) -> const GgufType& { return makers.type_of(name); },
+                   {}};
+    if (options.progress) work.progress = [&](double done) { options.progress(done, "the layers"); };
+    quantize_layers(model, work, *makers.parts, parallel);
+  } catch (const Error&) {
+    makers.parts->remove();
+    throw;
+  }
+}
+
+void convert_folder(const ModelFile& model, const std::string& out, const QuantizeOptions& options,
+                    const kernels::Parallel& parallel, const Makers& makers, Quantized* result) {
+  ConvertOptions convert_options;
+  if (options.progress)
+    convert_options.progress = [&](std::size_t done, std::size_t all) {
+      options.progress(static_cast<double>(done) / static_cast<double>(all), tensor_words(done, all));
+    };
+  convert_options.plan = [&](const std::string& name, std::int64_t) -> const GgufType& { return makers.type_of(name); };
+  convert_options.importance = [&](const std::string& name, std::int64_t count) {
+    return makers.importance.of(name, count);
+  };
+  convert_options.made = [&](const std::string& name, std::int64_t rows, std::int64_t columns) {
+    return makers.made(name, rows, columns);
+  };
+  convert_options.write = options.write;
+  const Converted made = convert(model, out, convert_options, parallel);
+  result->file_bytes = made.file_bytes;
+  result->bytes = made.bytes;
+  result->weights = made.weights;
+}
+
+folder::CodeLayout layout_of(ModelFormat format) {
+  return format == ModelFormat::gptq ? folder::CodeLayout::gptq : folder::CodeLayout::own;
+}
+
+void fill_folder(const ModelFile& model, const std::string& out, const QuantizeOptions& options,
+                 const kernels::Parallel& parallel, const Makers& makers, Quantized* result) {
+  folder::FolderContents contents;
+  contents.layout = layout_of(options.format);
+  contents.type_of = [&](const std::string& name) -> const GgufType& { return makers.type_of(name); };
+  contents.bytes_of = [&](const std::string& name, std::int64_t rows, std::int64_t columns) {
+    return makers.made(name, rows, columns);
+  };
+  contents.write = options.write;
+  if (options.progress)
+    contents.progress = [&](std::size_t done, std::size_t all) {
+      options.progress(static_cast<double>(done) / static_cast<double>(all), tensor_words(done, all));
+    };
+  const folder::WrittenFolder made = folder::write_folder(model, out, contents, parallel);
+  result->file_bytes = made.file_bytes;
+  result->bytes = made.bytes;
+  result->weights = made.weights;
+}
+
+/// Refuses what no folder can say before any work is done.
+void expect_folder(const ModelFile& model, const std::string& out, const QuantizeOptions& options,
+                   const std::map<std::string, const GgufType*>& types, const kernels::Parallel& parallel) {
+  folder::FolderContents contents;
+  contents.layout = layout_of(options.format);
+  contents.type_of = [&](const std::string& name) -> const GgufType& { return *types.at(name); };
+  contents.write = false;
+  folder::write_folder(model, out, contents, parallel);
 }
 
 }  // namespace
 
-Quantized quantize(const ModelFile& model, const std::string& out, const QuantizeOptions& options,
+Quantized quantize(const ModelFile& model, const std::string& path, const QuantizeOptions& options,
                    const kernels::Parallel& parallel) {
   static_cast<void>(read_config(model));  // a model that is not read is refused before anything is written
+  const bool is_folder = options.format != ModelFormat::gguf;
+  const std::string out = is_folder && options.write ? formats::new_folder_path(path) : path;
   Quantized result;
-  Planner planner(model, options.plan);
+  const TypePlan plan = plan_of(model, options);
+  Planner planner(model, plan);
   planner.add_all(&result);
   Columns importance(model, options.importance);
   std::optional<Parts> parts;
-  if (options.gptq != nullptr && options.write) {
-    parts.emplace(out, run_of(model, result, *options.gptq));
-    Layerwise work{options.gptq->tokens,
-                   options.gptq->window,
-                   [&](const std::string& name) -> const GgufType& { return planner.type_of(name); },
-                   {}};
-    if (options.progress) work.progress = [&](double done) { options.progress(done, "the layers"); };
-    try {
-      quantize_layers(model, work, *parts, parallel);
-    } catch (const Error&) {
-      parts->remove();
-      throw;
-    }
-  }
-  const Makers makers{planner, importance, parts ? &*parts : nullptr};
-  if (!model.is_folder()) {
+  const std::map<std::string, const GgufType*> types = types_held(model, options.format, planner, result);
+  if (is_folder && options.write) expect_folder(model, out, options, types, parallel);
+  if (options.write && options.keeps_parts()) parts.emplace(out, run_of(model, result, options));
+  const Makers makers{planner, types, importance, parts ? &*parts : nullptr};
+  if (parts) make_parts(model, makers, options, parallel);
+  if (is_folder)
+    fill_folder(model, out, options, parallel, makers, &result);
+  else if (model.is_folder())
+    convert_folder(model, out, options, parallel, makers, &result);
+  else
     quantize_file(model, out, options, parallel, makers, &result);
-  } else {
-    ConvertOptions convert_options;
-    if (options.progress)
-      convert_options.progress = [&](std::size_t done, std::size_t all) {
-        options.progress(static_cast<double>(done) / static_cast<double>(all), tensor_words(done, all));
-      };
-    convert_options.plan = [&](const std::string& name, std::int64_t) -> const GgufType& {
-      return planner.type_of(name);
-    };
-    convert_options.importance = [&](const std::string& name, std::int64_t count) {
-      return importance.of(name, count);
-    };
-    convert_options.made = [&](const std::string& name, std::int64_t rows, std::int64_t columns) {
-      return makers.made(name, rows, columns);
-    };
-    convert_options.write = options.write;
-    const Converted made = convert(model, out, convert_options, parallel);
-    result.file_bytes = made.file_bytes;
-    result.bytes = made.bytes;
-    result.weights = made.weights;
-  }
   if (parts) parts->remove();
   return result;
 }

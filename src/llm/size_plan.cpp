@@ -11,6 +11,7 @@
 #include "bie/formats/error.h"
 #include "bie/formats/gguf_writer.h"
 #include "bie/kernels/shared_rows.h"
+#include "llm/model_formats.h"
 #include "llm/model_tensors.h"
 #include "llm/rounded_rows.h"
 #include "llm/sensitivity.h"
@@ -22,9 +23,6 @@ namespace {
 using formats::GgufType;
 using formats::joined;
 
-/// The types that a plan chooses from; those of ternary weights want weights that were trained so.
-constexpr const char* candidates[] = {"Q2_0", "Q2_K", "Q3_K", "Q4_0", "Q4_K", "Q4_1",
-                                      "Q5_0", "Q5_K", "Q5_1", "Q6_K", "Q8_0", "F16"};
 constexpr std::int64_t sampled_rows = 64;  // of a matrix, whose errors stand for all
 constexpr std::int64_t measured_windows = 1;
 constexpr int rounds = 3;  // of plans whose types are measured
@@ -35,12 +33,6 @@ struct Matrix {
   std::string name;  ///< with ".weight"
   std::int64_t rows, columns;
   weights::Linear LayerWeights::*linear = nullptr;  ///< null of the embedding and the head
-
-  /// In a file that aligns its tensors so.
-  std::int64_t bytes(const GgufType& type, std::int64_t alignment) const {
-    const std::int64_t own = rows * columns / type.weights * type.bytes;
-    return (own + alignment - 1) / alignment * alignment;
-  }
 };
 
 /// Matrices that get one type.
@@ -122,7 +114,7 @@ class Maker {
       for (const Matrix& matrix : groups_[g].matrices) types[matrix.name] = cost.type;
     }
     planner_.for_each_matrix(
-        [&](const std::string& name, std::int64_t) { plan.types.emplace_back(name, types.at(name)); });
+        [&](const std::string& name, std::int64_t, std::int64_t) { plan.types.emplace_back(name, types.at(name)); });
     return plan;
   }
 
@@ -132,12 +124,15 @@ class Maker {
     config_ = read_config(file_);
     bool has_head = false;
     TypePlan all = options_.fixed;
-    planner_.for_each_matrix([&](const std::string& name, std::int64_t) {
+    planner_.for_each_matrix([&](const std::string& name, std::int64_t, std::int64_t columns) {
       has_head = has_head || name == head_name;
+      const bool is_plain = options_.format == ModelFormat::gptq && (name == embedding_name || name == head_name);
       if (const GgufType* const type = planner_.asked_for(name))
         fixed_[name] = type;
+      else if (is_plain)
+        fixed_[name] = formats::gguf_type("F16");
       else
-        all.keep.emplace_back(name, formats::gguf_type("F16"));
+        all.keep.emplace_back(name, &stand_in(columns));
     });
     planner_.check_all_used(has_head);
     has_head_ = has_head;
@@ -156,11 +151,11 @@ class Maker {
     QuantizeOptions options;
     options.plan = all;
     options.write = false;
+    options.format = options_.format;
     std::int64_t rest = quantize(file_, file_.path(), options, parallel_).file_bytes;
-    if (const auto own = file_.gguf.metadata.find("general.alignment"); own != file_.gguf.metadata.end())
-      alignment_ = static_cast<std::int64_t>(std::get<std::uint64_t>(own->second.value));  // a number that was checked
+    sizes_ = FormatSizes(file_, options_.format);
     for (const Group& group : groups_)
-      for (const Matrix& matrix : group.matrices) rest -= matrix.bytes(*formats::gguf_type("F16"), alignment_);
+      for (const Matrix& matrix : group.matrices) rest -= bytes_of(matrix, stand_in(matrix.columns));
     return rest;
   }
 
@@ -169,19 +164,29 @@ class Maker {
     if (!group.matrices.empty()) groups_.push_back(std::move(group));
   }
 
-  static std::vector<const GgufType*> types_of(const Group& group) {
-    std::vector<const GgufType*> types;
-    for (const char* name : candidates) {
-      const GgufType* const type = formats::gguf_type(name);
-      const auto fits = [&](const Matrix& matrix) { return matrix.columns % type->weights == 0; };
-      if (std::all_of(group.matrices.begin(), group.matrices.end(), fits)) types.push_back(type);
-    }
+  /// The types of a plan that rows of a length can have, the smallest first.
+  std::vector<const GgufType*> types_of(std::int64_t columns) const {
+    std::vector<const GgufType*> types = candidates(options_.format);
+    std::erase_if(types, [&](const GgufType* type) { return columns % type->weights != 0; });
+    return types;
+  }
+  /// The type of a free matrix while everything else is counted: of folders one with as many tensors as most have.
+  const GgufType& stand_in(std::int64_t columns) const {
+    return options_.format == ModelFormat::gguf ? *formats::gguf_type("F16") : *types_of(columns).front();
+  }
+  std::vector<const GgufType*> types_of(const Group& group) const {
+    std::vector<const GgufType*> types = candidates(options_.format);
+    for (const Matrix& matrix : group.matrices)
+      std::erase_if(types, [&](const GgufType* type) { return matrix.columns % type->weights != 0; });
     return types;
   }
 
+  std::int64_t bytes_of(const Matrix& matrix, const GgufType& type) const {
+    return sizes_.bytes_of(type, matrix.rows, matrix.columns);
+  }
   std::int64_t bytes_of(const Group& group, const GgufType& type) const {
     std::int64_t sum = 0;
-    for (const Matrix& matrix : group.matrices) sum += matrix.bytes(type, alignment_);
+    for (const Matrix& matrix : group.matrices) sum += bytes_of(matrix, type);
     return sum;
   }
 
@@ -275,6 +280,7 @@ class Maker {
   double error_of(const Matrix& matrix, const GgufType& type, const std::vector<float>& importance,
                   const ReadRow& read) const {
     if (type.kind != GgufType::Kind::codes) return 0;
+    const GgufType& held = type_as_held(options_.format, type);
     const std::int64_t samples = std::min(sampled_rows, matrix.rows);
     const std::vector<float> weighting = weights_for(type, importance);
     std::vector<double> errors(static_cast<std::size_t>(samples));
@@ -283,8 +289,8 @@ class Maker {
       for (std::int64_t s = begin; s < end; ++s) {
         read(s * matrix.rows / samples, values.data());
         const std::vector<std::uint8_t> blocks = formats::gguf_rounded(
-            matrix.name, type, values.data(), 1, matrix.columns, weighting.empty() ? nullptr : weighting.data());
-        const weights::FileMatrix row(matrix.name, tensor_of(matrix.name, type, 1, matrix.columns, blocks));
+            matrix.name, held, values.data(), 1, matrix.columns, weighting.empty() ? nullptr : weighting.data());
+        const weights::FileMatrix row(matrix.name, tensor_of(matrix.name, held, 1, matrix.columns, blocks));
         row.read_row(0, opened.data());
         for (std::size_t c = 0; c < values.size(); ++c) {
           const double away = static_cast<double>(values[c]) - static_cast<double>(opened[c]);
@@ -306,8 +312,9 @@ class Maker {
     return {name, {rows, columns}, &type, bytes};
   }
 
-  double measured(const Group& group, const GgufType& type, const Model& model, ModelTensors& tensors,
+  double measured(const Group& group, const GgufType& chosen, const Model& model, ModelTensors& tensors,
                   Sensitivity& sensitivity) const {
+    const GgufType& type = type_as_held(options_.format, chosen);
     std::optional<LayerWeights> layer;
     if (group.layer >= 0) layer = model.layers()[static_cast<std::size_t>(group.layer)];
     for (const Matrix& matrix : group.matrices) {
@@ -342,7 +349,7 @@ class Maker {
   Planner planner_;
   Config config_;
   bool has_head_ = false;
-  std::int64_t alignment_ = 32;  ///< of tensors in the file
+  FormatSizes sizes_;
   std::map<std::string, const GgufType*> fixed_;
   std::vector<Group> groups_;
 };

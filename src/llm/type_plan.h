@@ -16,8 +16,9 @@ class Planner {
  public:
   Planner(const ModelFile& model, const TypePlan& plan) : model_(model), plan_(plan), fitting_(plan.keep.size()) {}
 
-  /// Calls visit(name, columns) with every matrix, in the order in which files are written.
-  void for_each_matrix(const std::function<void(const std::string& name, std::int64_t columns)>& visit) const;
+  using Visit = std::function<void(const std::string& name, std::int64_t rows, std::int64_t columns)>;
+  /// Calls it with every matrix, in the order in which files are written.
+  void for_each_matrix(const Visit& visit) const;
 
   /// What the plan says of a name, whether or not rows fit; null where it says nothing.
   const formats::GgufType* asked_for(const std::string& name);

@@ -1,1 +1,2 @@
 from llm_fixtures import answer, library, models, real_twin, refusal, run, smollm  # noqa: F401
+from quantize_fixtures import file, plain, quantize, quantized, source, text  # noqa: F401

@@ -1,11 +1,9 @@
 """bie quantize on language models: every type's blocks, the plan of types, and a sentence for what cannot be."""
 
-import json
 import re
 import resource
 import signal
 import subprocess
-import time
 
 import numpy as np
 import pytest
@@ -16,12 +14,11 @@ import gguf
 import torch
 import transformers
 from coded_folders import write_coded_folder
-from interrupts import interrupt
 from llm_library import EXACT
-from model_folders import write_tokenizer_files, write_whole_folder
-from small_models import letters, write_changed, write_tokenizer
+from model_folders import write_tokenizer_files
+from quantize_fixtures import CALIBRATION, tensors_of, types_of
+from small_models import write_changed
 
-WIDE = {"hidden_size": 256, "intermediate_size": 512}
 #: Types, and how far weights may be from the floats: the root of the mean square over that of the floats.
 TYPES = {
     **{"f32": 0, "bf16": 2e-3, "f16": 3e-4, "q8_0": 6e-3, "q6_k": 0.02, "q5_k": 0.04, "q5_1": 0.05, "q5_0": 0.05},
@@ -29,29 +26,6 @@ TYPES = {
 }
 NOT_OPENED_BY_THE_PACKAGE = ["q2_0", "q1_0"]
 ROUNDED_BY_THE_PACKAGE = ["q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "tq2_0", "f16", "bf16"]
-
-
-CALIBRATION = "The water of the river boils at 100 degrees, and ice melts at 0. " * 60
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory):
-    """A folder whose rows are whole blocks of 256, and its model."""
-    path = tmp_path_factory.mktemp("wide") / "folder"
-    model = write_whole_folder(path, "llama", **WIDE)
-    return path, model
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory):
-    return write_changed(tmp_path_factory.mktemp("model") / "model.gguf")
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text(CALIBRATION)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -81,46 +55,6 @@ def inputs(source):
     for hook in hooks:
         hook.remove()
     return {name: sums[name] / counts[name] for name in sums}
-
-
-@pytest.fixture(scope="module")
-def plain(bie, source, tmp_path_factory):
-    """The folder as a file of float32."""
-    path = tmp_path_factory.mktemp("plain") / "plain.gguf"
-    subprocess.run([bie, "convert", source[0], "-o", path, "--type", "f32"], check=True, capture_output=True)
-    return path
-
-
-@pytest.fixture
-def quantize(bie, tmp_path):
-    def run(model, *words, out="out.gguf"):
-        return subprocess.run(
-            [bie, "quantize", model, "-o", tmp_path / out, *map(str, words)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-
-    return run
-
-
-@pytest.fixture
-def quantized(quantize, tmp_path):
-    def run(model, *words, out="out.gguf"):
-        process = quantize(model, *words, "--json", out=out)
-        assert process.returncode == 0, process.stderr
-        return tmp_path / out, json.loads(process.stdout)
-
-    return run
-
-
-def tensors_of(path) -> dict[str, gguf.ReaderTensor]:
-    return {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
-
-
-def types_of(path) -> dict[str, str]:
-    return {name: tensor.tensor_type.name for name, tensor in tensors_of(path).items()}
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -237,7 +171,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("words", "code", "sentence"),
         [
-            ([], 2, "--type: expected one of f32, f16, .*, q1_0, or --size, --bpw or --plan, got none"),
+            ([], 2, "--type: expected one of f32, f16, .*, q1_0, wBgG .*, or --size, --bpw or --plan, got none"),
             (["--type", "q9"], 2, "--type"),
             (["--type", "q4_0", "--bits", "4"], 2, "not expected: .*--bits"),
             (
@@ -261,9 +195,13 @@ class TestRefusals:
         assert process.returncode == 3 and "--head: expected a model with a head of its own" in process.stderr
 
     @pytest.mark.parametrize("name", ["out.bin", "out", "gguf"])
-    def test_another_kind_of_file(self, quantize, file, name):
-        process = quantize(file, "--type", "q8_0", out=name)
-        assert process.returncode == 2 and "expected a name that ends in .gguf" in process.stderr
+    def test_another_name_is_a_folder_that_must_be_empty(self, quantize, file, tmp_path, name):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "note.txt").write_text("mine")
+        process = quantize(file, "--type", "f16", out=name)
+        assert process.returncode == 3
+        assert f"{name}: expected one that is empty or not there, got one with files in it" in process.stderr
+        assert [path.name for path in tmp_path.rglob("*")] == [name, "note.txt"]
 
     def test_an_output_that_is_the_input(self, bie, file):
         before = file.read_bytes()
@@ -397,245 +335,3 @@ class TestImportance:
         process = quantize(plain, "--type", "q4_0", "--imatrix", path)
         assert process.returncode == 3 and re.search(sentence, process.stderr), process.stderr
         assert not (tmp_path / "out.gguf").exists()
-
-
-class TestGptq:
-    WORDS = ("--type", "q4_0", "--method", "gptq", "--tokens", 1024)
-
-    @pytest.fixture
-    def words(self, text):
-        return [*self.WORDS, "--calibrate", text]
-
-    def test_outputs_are_nearer(self, quantized, answer, plain, words, text, tmp_path):
-        nearest, _ = quantized(plain, "--type", "q4_0", out="nearest.gguf")
-        made, told = quantized(plain, *words)
-        assert {entry["type"] for entry in told["plan"]} == {"Q4_0"}
-        far, near = (
-            answer("perplexity", path, "--data", text, "--reference", plain, "--exact")["reference"]["kl_divergence"]
-            for path in (nearest, made)
-        )
-        assert near < 0.8 * far
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["nearest.gguf", "out.gguf"]
-
-    def test_a_folder_gives_the_model_of_its_file(self, quantized, source, plain, words):
-        """Pairs of rotated rows stand elsewhere in a folder; sums over them have another order from there on."""
-        of_folder, _ = quantized(source[0], *words, out="folder.gguf")
-        of_file, _ = quantized(plain, *words, out="file.gguf")
-        first, second = tensors_of(of_folder), tensors_of(of_file)
-        assert first.keys() == second.keys()
-        for part in ("attn_q", "attn_k", "attn_v"):
-            name = f"blk.0.{part}.weight"
-            assert np.array_equal(first[name].data, second[name].data), name
-
-    def test_nothing_but_the_text_changes_a_byte(self, bie, quantized, source, words, tmp_path):
-        first, _ = quantized(source[0], *words)
-        second, _ = quantized(source[0], *words, "--threads", 3, out="second.gguf")
-        assert first.read_bytes() == second.read_bytes()
-        third = tmp_path / "third.gguf"
-        subprocess.run(
-            [bie, "quantize", source[0], "-o", third, *map(str, words)],
-            check=True,
-            capture_output=True,
-            env={"BIE_MAX_ISA": "portable"},
-        )
-        assert first.read_bytes() == third.read_bytes()
-
-    def test_types_of_floats_and_a_head_of_its_own(self, quantized, source, words):
-        path, _ = quantized(source[0], *words, "--embedding", "f16", "--head", "q6_k", "--keep", "blk.1.*=bf16")
-        types = types_of(path)
-        assert types["token_embd.weight"] == "F16" and types["output.weight"] == "Q6_K"
-        assert types["blk.1.attn_q.weight"] == "BF16" and types["blk.0.attn_q.weight"] == "Q4_0"
-
-    @pytest.mark.parametrize("name", ["tied llama", "gemma3", "qwen3", "qwen2"])
-    def test_families(self, quantized, library, models, text, name):
-        made, _ = quantized(models(name), "--type", "q8_0", "--method", "gptq", "--calibrate", text)
-        nearest, _ = quantized(models(name), "--type", "q8_0", out="nearest.gguf")
-        ids = library.model(made).tokenize("The water boils, and ice melts")
-        wanted, far, near = (library.model(path, EXACT).logits(ids) for path in (models(name), nearest, made))
-        assert np.square(near - wanted).mean() < np.square(far - wanted).mean()
-
-    def test_after_twenty_kills_the_bytes_are_the_same(self, bie, quantized, source, words, tmp_path):
-        begin = time.monotonic()
-        whole, _ = quantized(source[0], *words, out="whole.gguf")
-        seconds = time.monotonic() - begin
-        out = tmp_path / "killed.gguf"
-        command = [bie, "quantize", source[0], "-o", out, *map(str, words)]
-        rng = np.random.default_rng(7)
-        for moment in rng.random(20) * seconds:
-            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            time.sleep(moment)
-            process.kill()
-            process.wait()
-            if rng.random() < 0.2 and (parts := list(tmp_path.glob("killed.gguf.parts/*.gguf"))):
-                parts[0].write_bytes(parts[0].read_bytes()[:-100])  # as if the disk had lost it
-        subprocess.run(command, check=True, capture_output=True)
-        assert out.read_bytes() == whole.read_bytes()
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["killed.gguf", "whole.gguf"]
-
-    def test_other_files_in_the_folder_of_parts_stay(self, quantized, plain, words, tmp_path):
-        folder = tmp_path / "out.gguf.parts"
-        folder.mkdir()
-        (folder / "mine.gguf").write_bytes(plain.read_bytes())
-        (folder / "note.txt").write_text("mine")
-        quantized(plain, *words)
-        assert sorted(path.name for path in folder.iterdir()) == ["mine.gguf", "note.txt"]
-
-    def test_what_ctrl_c_leaves_is_gone_on_with_or_made_anew(self, bie, quantized, source, words, tmp_path):
-        out = tmp_path / "out.gguf"
-        parts = tmp_path / "out.gguf.parts"
-        process = subprocess.Popen(
-            [bie, "quantize", source[0], "-o", out, *map(str, words)], stderr=subprocess.PIPE, text=True
-        )
-        while not list(parts.glob("blk.0.*.gguf")) and process.poll() is None:
-            time.sleep(0.001)
-        interrupt(process)
-        said = process.stderr.read()
-        assert process.wait() == 130 and f"the same command goes on from the matrices in {parts}" in said
-        assert not out.exists() and parts.exists()
-        other, _ = quantized(source[0], *words[:-2], "--calibrate", source[0] / "tokenizer.json")
-        assert not parts.exists()
-        fresh, _ = quantized(source[0], *words[:-2], "--calibrate", source[0] / "tokenizer.json", out="fresh.gguf")
-        assert other.read_bytes() == fresh.read_bytes()
-
-    @pytest.mark.parametrize(
-        ("words", "code", "sentence"),
-        [
-            (["--method", "gptq"], 2, "--method: gptq needs the text of --calibrate"),
-            (
-                ["--method", "gptq", "--calibrate", "TEXT", "--imatrix", "x.gguf"],
-                2,
-                "--imatrix: expected --method search",
-            ),
-            (
-                ["--method", "gptq", "--calibrate", "TEXT", "--tokens", "100"],
-                3,
-                "expected a text of 512 tokens at least",
-            ),
-            (["--method", "gptq", "--calibrate", "nowhere"], 3, "nowhere"),
-        ],
-    )
-    def test_options_that_cannot_be(self, quantize, source, text, tmp_path, words, code, sentence):
-        process = quantize(source[0], "--type", "q4_0", *(text if word == "TEXT" else word for word in words))
-        assert process.returncode == code and sentence in process.stderr, process.stderr
-        assert list(tmp_path.iterdir()) == []
-
-    @pytest.mark.parametrize("name", ["blk.1.ffn_up.weight", "blk.1.ffn_norm.weight"])
-    def test_numbers_that_are_none_leave_nothing_behind(self, quantize, text, tmp_path, name):
-        def spoil(tensors):
-            tensors[name].flat[5] = np.nan
-
-        path = write_changed(tmp_path / "spoilt.gguf", spoil)
-        process = quantize(path, "--type", "q8_0", "--method", "gptq", "--calibrate", text)
-        assert process.returncode == 3 and "NaN or infinit" in process.stderr
-        assert [each.name for each in tmp_path.iterdir()] == ["spoilt.gguf"]
-
-
-class TestSize:
-    def test_a_file_of_the_size_loses_no_more_than_one_type_does(self, quantized, answer, plain, text, tmp_path):
-        even, told = quantized(plain, "--type", "q4_0", "--calibrate", text, out="even.gguf")
-        size = even.stat().st_size
-        assert told["file_bytes"] == size
-        made, told = quantized(plain, "--size", size, "--calibrate", text)
-        assert 0.9 * size < made.stat().st_size == told["file_bytes"] <= size
-        assert len({entry["type"] for entry in told["plan"]}) > 1
-        of_even, of_plan = (
-            answer("perplexity", path, "--data", text, "--reference", plain, "--exact")["reference"]["kl_divergence"]
-            for path in (even, made)
-        )
-        assert of_plan < 1.1 * of_even
-
-    @pytest.mark.parametrize("words", [(), ("--method", "nearest"), ("--method", "gptq", "--tokens", "512")])
-    def test_a_plan_in_a_file_gives_the_same_model(self, quantized, source, text, tmp_path, words):
-        first, _ = quantized(source[0], "--bpw", 5, "--calibrate", text, *words, out="first.gguf")
-        plan, told = quantized(source[0], "--bpw", 5, "--calibrate", text, *words, out="plan.json")
-        assert json.loads(plan.read_text())["plan"] == told["plan"] and told["file_bytes"] == first.stat().st_size
-        calibrate = [] if "nearest" in words else ["--calibrate", text]
-        second, _ = quantized(source[0], "--plan", plan, *calibrate, *words, out="second.gguf")
-        assert first.read_bytes() == second.read_bytes()
-        weights = sum(int(tensor.n_elements) for tensor in tensors_of(first).values())
-        assert 4.5 < 8 * first.stat().st_size / weights <= 5
-
-    def test_what_is_named_stays_and_what_runs_together_has_one_type(self, quantized, source, text):
-        keep = ["--keep", "blk.0.attn_v.weight=q8_0", "--embedding", "f16", "--head", "q6_k"]
-        path, _ = quantized(source[0], "--bpw", 9, "--calibrate", text, *keep)
-        types = types_of(path)
-        assert types["token_embd.weight"] == "F16" and types["output.weight"] == "Q6_K"
-        assert types["blk.0.attn_v.weight"] == "Q8_0"
-        for layer in range(2):
-            assert types[f"blk.{layer}.attn_q.weight"] == types[f"blk.{layer}.attn_k.weight"]
-            assert types[f"blk.{layer}.ffn_gate.weight"] == types[f"blk.{layer}.ffn_up.weight"]
-
-    def test_an_alignment_of_the_file_counts(self, quantized, text, tmp_path):
-        def aligned(writer):
-            write_tokenizer(writer, letters(), [], "gpt-2")
-            writer.add_custom_alignment(4096)
-
-        model = write_changed(tmp_path / "aligned.gguf", tokenizer=aligned)
-        path, told = quantized(model, "--bpw", 14, "--calibrate", text, out="small.gguf")
-        _, planned = quantized(model, "--bpw", 14, "--calibrate", text, out="plan.json")
-        weights = sum(int(tensor.n_elements) for tensor in tensors_of(path).values())
-        assert path.stat().st_size == told["file_bytes"] == planned["file_bytes"] <= 14 * weights / 8
-
-    @pytest.mark.parametrize("name", ["tied llama", "gemma3", "qwen2"])
-    def test_families(self, quantized, models, text, name):
-        path, told = quantized(models(name), "--bpw", 12, "--calibrate", text)
-        assert path.stat().st_size == told["file_bytes"]
-
-    @pytest.mark.parametrize(
-        ("words", "code", "sentence"),
-        [
-            (["--size", "70MB"], 2, "--size: needs the text of --calibrate"),
-            (["--bpw", "4"], 2, "--bpw: needs the text of --calibrate"),
-            (["--bpw", "0.1"], 2, "--bpw"),
-            (
-                ["--size", "70 miles", "--calibrate", "TEXT"],
-                2,
-                '--size: expected bytes, as 70MB or 1.5GB, got "70 miles"',
-            ),
-            (["--size", "-1", "--calibrate", "TEXT"], 2, "--size: expected bytes"),
-            (["--size", "nan", "--calibrate", "TEXT"], 2, "--size: expected bytes"),
-            (["--size", "9KB", "--calibrate", "TEXT"], 3, "bytes at least, which the smallest plan takes, got 9000"),
-            (
-                ["--size", "1MB", "--bpw", "4", "--calibrate", "TEXT"],
-                2,
-                "expected one of --type, --size, --bpw and --plan",
-            ),
-            (["--size", "1MB", "--fit", "--calibrate", "TEXT"], 2, "--fit: needs --type"),
-            (
-                ["--size", "1MB", "--calibrate", "TEXT", "--keep", "x=q8_0"],
-                3,
-                "--keep x: expected the name of a matrix",
-            ),
-            (["--plan", "nowhere"], 3, "nowhere"),
-            (["--plan", "TEXT"], 3, 'expected an object with a list "plan"'),
-        ],
-    )
-    def test_options_that_cannot_be(self, quantize, source, text, tmp_path, words, code, sentence):
-        process = quantize(source[0], *(text if word == "TEXT" else word for word in words))
-        assert process.returncode == code and sentence in process.stderr, process.stderr
-        assert list(tmp_path.iterdir()) == []
-
-    def test_a_plan_wants_a_size(self, quantize, source, tmp_path):
-        process = quantize(source[0], "--type", "q8_0", out="plan.json")
-        assert process.returncode == 2 and "--out: needs --size or --bpw to write a plan" in process.stderr
-
-    @pytest.mark.parametrize(
-        ("plan", "sentence"),
-        [
-            ([{"name": "blk.0.attn_q.weight", "type": "Q8_0"}], "the plan has no type for the tensor"),
-            ([{"name": "blk.9.attn_q.weight", "type": "Q8_0"}], "the plan has no type for the tensor|fits none"),
-            ([{"name": "*", "type": "Q8_0"}], 'expected the whole name of a matrix, got "\\*"'),
-            ([{"name": "x", "type": "Q9"}], 'expected a type among .*, got "q9"'),
-            ([{"name": 3, "type": "Q8_0"}], 'expected a "name" and a "type" in entry 0'),
-            ([[[[[]]]]], 'expected a "name" and a "type" in entry 0'),
-            ({}, 'expected an object with a list "plan"'),
-            ("DEEP", 'expected a "name" and a "type" in entry 0'),
-        ],
-    )
-    def test_plans_that_lie(self, quantize, source, tmp_path, plan, sentence):
-        path = tmp_path / "plan.json"
-        deep = '{"plan": [' + "[" * 200000 + "]" * 200000 + "]}"
-        path.write_text(deep if plan == "DEEP" else json.dumps({"plan": plan}))
-        process = quantize(source[0], "--plan", path)
-        assert process.returncode == 3 and re.search(sentence, process.stderr), process.stderr
-        assert [each.name for each in tmp_path.iterdir()] == ["plan.json"]

@@ -25,28 +25,33 @@ struct TypePlan {
   bool fit = false;  ///< where rows are no whole blocks of a type, take the next best one
 };
 
-/// Types that floats are rounded to, or stay: "f16" to "q1_0"; null for another name.
-const formats::GgufType* quantized_type(const std::string& name);
-/// "f32, f16, ..., q1_0"
-std::string quantized_type_names();
-
 /// GPTQ's text: docs/spec/language-models.md#gptq-on-the-grid-of-a-type.
 struct Calibration {
   std::vector<std::int32_t> tokens;
   std::int64_t window = 0;  ///< texts of so many tokens, whole ones alone
 };
 
+/// What is written.
+enum class ModelFormat : std::uint8_t {
+  gguf,    ///< a file; types of GGUF
+  folder,  ///< of bie: groups of codes of any width, of the embedding too, and plain numbers
+  gptq,    ///< a folder as GPTQ's: linears of 2, 3, 4 and 8 bits with whole zeros, embedding and head of plain numbers
+};
+
 struct QuantizeOptions {
   TypePlan plan;
+  ModelFormat format = ModelFormat::gguf;
   bool write = true;  ///< else what would be written is told alone
   /// If it is set, each group's scale has the least error among several, weighted by the importance of a matrix's
   /// columns, or by 1 for a matrix that is not in it; null: each number becomes the nearest of its block.
   const Importance* importance = nullptr;
-  /// If it is set, codes are GPTQ's, layer by layer; finished matrices stay in OUT.parts until the file is whole, and
-  /// the same call goes on from there.
+  /// If it is set, codes are GPTQ's, layer by layer.
   const Calibration* gptq = nullptr;
   /// Called between pieces of work, with the share that is done and what comes next; what it throws ends the work.
   std::function<void(double done, const std::string& next)> progress;
+
+  /// Whether finished matrices stay in OUT.parts until all is written, so that the same call goes on from there.
+  bool keeps_parts() const { return gptq != nullptr || importance != nullptr || format != ModelFormat::gguf; }
 };
 
 struct Quantized {
@@ -58,11 +63,11 @@ struct Quantized {
   double bits_a_weight() const { return 8.0 * static_cast<double>(bytes) / static_cast<double>(weights); }
 };
 
-/// Writes a model, a GGUF file or a folder, as a GGUF file with matrices of the planned types; codes are opened first.
-/// @param out  is replaced when all is written.
-/// @throws what `progress` throws, and formats::Error, one sentence: importance of another number of columns, rows that
-/// fit no block where `fit` is not set, a pattern that fits no matrix, a head that is the embedding, NaN among weights,
-/// what `convert` and the readers refuse.
+/// Writes a model, a GGUF file or a folder, with matrices of the planned types; codes are opened first.
+/// @param out  is replaced when all is written; a folder must be empty or not there.
+/// @throws what `progress` throws, and formats::Error, one sentence: a type that the format does not hold, importance
+/// of another number of columns, rows that fit no block where `fit` is not set, a pattern that fits no matrix, a head
+/// that is the embedding, NaN among weights, what `convert`, the readers and the writers of folders refuse.
 Quantized quantize(const ModelFile& model, const std::string& out, const QuantizeOptions& options,
                    const kernels::Parallel& parallel);
 

@@ -25,6 +25,7 @@ struct TypeCost {
 std::vector<std::size_t> cheapest_types(const std::vector<std::vector<TypeCost>>& groups, std::int64_t bytes);
 
 struct SizeOptions {
+  ModelFormat format = ModelFormat::gguf;  ///< whose types are chosen from
   std::int64_t file_bytes = 0;  ///< of the whole file, at most
   TypePlan fixed;               ///< embedding, head and keep, where they are set; the others are free
   Calibration text;             ///< the divergence is measured on its first windows

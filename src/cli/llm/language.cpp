@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "bie/formats/error.h"
+#include "bie/formats/written_types.h"
 
 namespace bie::cli {
 namespace {
@@ -298,13 +299,25 @@ void add_evaluate(CLI::App& app, const Global& global) {
   command->callback([a, &global] { evaluate(*a, global); });
 }
 
+CLI::Validator written_type() {
+  return {[](std::string& name) {
+            const bool good = formats::written_type(name) != nullptr;
+            return good ? ""
+                        : formats::joined("expected ", formats::written_type_names(), ", got ",
+                                          formats::in_quotes(name));
+          },
+          "", "type"};
+}
+
 std::vector<CLI::Option*> add_language_quantize_options(CLI::App& command, QuantizeArguments& a) {
-  const std::vector<std::string> types = {"f32",  "f16",  "bf16", "q8_0", "q6_k", "q5_k",  "q5_1", "q5_0",
-                                          "q4_k", "q4_1", "q4_0", "q3_k", "q2_k", "tq2_0", "q2_0", "q1_0"};
+  std::string names;
+  for (const std::string& name : formats::written_gguf_types()) names += name + "|";
+  names += "wBgG";
   const auto type_option = [&](const char* name, std::string& to, const char* description) {
     return command.add_option(name, to, description)
-        ->check(CLI::IsMember(types, CLI::ignore_case))
         ->transform(lowered())
+        ->check(written_type())
+        ->type_name(names)
         ->group(of_languages);
   };
   return {
@@ -344,6 +357,13 @@ std::vector<CLI::Option*> add_language_quantize_options(CLI::App& command, Quant
                       "llama.cpp's file of that size of inputs: written with --calibrate, else read")
           ->check(file_name())
           ->group(of_languages),
+      command
+          .add_option("--format", a.format,
+                      "of an output that is a folder: bie, with codes of any width (the default), or gptq, as others "
+                      "read it")
+          ->check(CLI::IsMember({"bie", "gptq"}))
+          ->type_name("bie|gptq")
+          ->group(of_languages),
       command.add_flag("--fit", a.fit, "where rows are no whole blocks of a type, take the next one that is no worse")
           ->group(of_languages)};
 }
@@ -352,7 +372,7 @@ void add_quantize_of_languages(CLI::App& app, const Global& global) {
   auto a = std::make_shared<QuantizeArguments>();
   CLI::App* command = app.add_subcommand("quantize", "A language model with smaller weights");
   command->add_option("model", a->model, "GGUF file or folder of a model")->required()->check(file_name());
-  command->add_option("-o,--out", a->out, "the GGUF file to write, or with --size or --bpw PLAN.json alone")
+  command->add_option("-o,--out", a->out, "FILE.gguf or a folder to write, or with --size or --bpw PLAN.json alone")
       ->required()
       ->check(file_name());
   command

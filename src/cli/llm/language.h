@@ -64,7 +64,7 @@ struct EvaluateArguments {
 };
 
 struct QuantizeArguments {
-  std::string model, out, type, embedding, head, method, imatrix, plan, size;
+  std::string model, out, type, embedding, head, method, imatrix, plan, size, format;
   std::vector<std::string> keep, texts;
   std::int64_t tokens = 0;
   double bits = 0;  ///< a weight; 0: not asked for

@@ -12,7 +12,9 @@
 #include <stdexcept>
 
 #include "bie/formats/error.h"
+#include "bie/formats/new_folder.h"
 #include "bie/formats/replacing_file.h"
+#include "bie/formats/written_types.h"
 #include "bie/llm/size_plan.h"
 #include "cli/llm/language.h"
 #include "cli/net_main/llm/loaded_language.h"
@@ -30,7 +32,10 @@ namespace {
 
 void read_files(const std::string& model, CommandFiles* files) {
   std::error_code error;
-  if (!std::filesystem::is_directory(model, error)) files->reads(model, "the model's file");
+  if (std::filesystem::is_directory(model, error))
+    files->reads_folder(model, "the model's folder");
+  else
+    files->reads(model, "the model's file");
   for (std::filesystem::directory_iterator at(model, error), last; !error && at != last; at.increment(error))
     files->reads(at->path().string(), "a file of the model");
 }
@@ -122,9 +127,10 @@ std::int64_t weights_of(const llm::ModelFile& model) {
 }
 
 /// The plan for the size, as a plan by names.
-llm::SizePlan planned(const QuantizeArguments& a, const llm::ModelFile& model, const Statistics& statistics,
-                      const Global& global, const kernels::Parallel& parallel) {
+llm::SizePlan planned(const QuantizeArguments& a, const llm::ModelFile& model, llm::ModelFormat format,
+                      const Statistics& statistics, const Global& global, const kernels::Parallel& parallel) {
   llm::SizeOptions options;
+  options.format = format;
   options.fixed = named_types(a);
   options.text = *statistics.text;
   options.search = a.method != "nearest";
@@ -160,7 +166,10 @@ void save_plan(const QuantizeArguments& a, const llm::SizePlan& plan, double sec
 
 }  // namespace
 
-void quantize_language(const QuantizeArguments& a, const Global& global) {
+void quantize_language(const QuantizeArguments& arguments, const Global& global) {
+  QuantizeArguments a = arguments;
+  const bool is_folder = !a.out.ends_with(".gguf") && !writes_plan(a);
+  while (is_folder && a.out.size() > 1 && a.out.ends_with('/')) a.out.pop_back();
   if (!is_language_model(a.model) && std::filesystem::exists(a.model))
     throw std::runtime_error(a.model +
                              ": expected a GGUF file or a folder with a tokenizer; bie quantize of nets needs the "
@@ -172,11 +181,18 @@ void quantize_language(const QuantizeArguments& a, const Global& global) {
   files.reads(a.texts, "the text of --calibrate");
   if (a.texts.empty()) files.reads(a.imatrix, "the file of --imatrix");
   files.reads(a.plan, "the file of --plan");
-  files.writes("--out", a.out);
+  if (is_folder) {
+    files.fills("--out", a.out, {});
+    static_cast<void>(formats::new_folder_path(a.out));  // refused before the work, not after it
+  } else {
+    files.writes("--out", a.out);
+  }
   if (!a.texts.empty()) files.writes("--imatrix", a.imatrix);
   llm::QuantizeOptions options;
+  if (is_folder || !a.format.empty())
+    options.format = a.format == "gptq" ? llm::ModelFormat::gptq : llm::ModelFormat::folder;
   options.plan = a.plan.empty() ? named_types(a) : read_plan(a);
-  options.plan.type = llm::quantized_type(a.type);
+  options.plan.type = formats::written_type(a.type);
   const llm::ModelFile model = llm::open_model(a.model);
   const auto begin = std::chrono::steady_clock::now();
   const auto seconds_passed = [&] {
@@ -186,7 +202,7 @@ void quantize_language(const QuantizeArguments& a, const Global& global) {
   const Statistics statistics = statistics_of(a, model, global);
   const InterruptWatch watch;
   if (has_size(a)) {
-    const llm::SizePlan plan = planned(a, model, statistics, global, pool->parallel());
+    const llm::SizePlan plan = planned(a, model, options.format, statistics, global, pool->parallel());
     if (writes_plan(a)) {
       save_plan(a, plan, seconds_passed(), global);
       return;
@@ -198,7 +214,7 @@ void quantize_language(const QuantizeArguments& a, const Global& global) {
   ProgressBar bar("quantize");
   options.progress = [&](double done, const std::string& next) {
     if (was_interrupted())
-      throw Interrupted(options.gptq != nullptr
+      throw Interrupted(options.keeps_parts()
                             ? "interrupted; the same command goes on from the matrices in " + a.out + ".parts"
                             : "interrupted; nothing is written");
     if (!global.quiet) bar.show(done, next);

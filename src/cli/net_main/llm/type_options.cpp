@@ -6,6 +6,7 @@
 #include <map>
 
 #include "bie/formats/error.h"
+#include "bie/formats/written_types.h"
 #include "cli/net_main/llm/loaded_language.h"
 #include "cli/support/result.h"
 #include "cli/support/text.h"
@@ -14,12 +15,13 @@
 namespace bie::cli {
 
 llm::TypePlan named_types(const QuantizeArguments& a) {
-  llm::TypePlan plan{nullptr, llm::quantized_type(a.embedding), llm::quantized_type(a.head), {}, a.fit};
+  llm::TypePlan plan{nullptr, formats::written_type(a.embedding), formats::written_type(a.head), {}, a.fit};
   for (const std::string& keep : a.keep) {
     const std::size_t at = keep.rfind('=');
-    const formats::GgufType* const type = at == std::string::npos ? nullptr : llm::quantized_type(keep.substr(at + 1));
+    const formats::GgufType* const type =
+        at == std::string::npos ? nullptr : formats::written_type(keep.substr(at + 1));
     if (type == nullptr || at == 0)
-      throw CLI::ValidationError("--keep", "expected PATTERN=TYPE, of a type among " + llm::quantized_type_names() +
+      throw CLI::ValidationError("--keep", "expected PATTERN=TYPE, of a type among " + formats::written_type_names() +
                                                ", got " + formats::in_quotes(keep));
     plan.keep.emplace_back(keep.substr(0, at), type);
   }
@@ -43,15 +45,15 @@ void check_type_options(const QuantizeArguments& a) {
       (a.type.empty() ? 0 : 1) + (a.size.empty() ? 0 : 1) + (a.bits > 0 ? 1 : 0) + (a.plan.empty() ? 0 : 1);
   if (ways == 0)
     throw CLI::ValidationError(
-        "--type", "expected one of " + llm::quantized_type_names() + ", or --size, --bpw or --plan, got none");
+        "--type", "expected one of " + formats::written_type_names() + ", or --size, --bpw or --plan, got none");
   if (ways > 1) throw CLI::ValidationError("--type", "expected one of --type, --size, --bpw and --plan, got several");
   if (has_size(a) && a.texts.empty())
     throw CLI::ValidationError(a.bits > 0 ? "--bpw" : "--size",
                                "needs the text of --calibrate, on which types are compared");
   if (has_size(a) && a.fit) throw CLI::ValidationError("--fit", "needs --type; a plan for a size takes types that fit");
   if (writes_plan(a) && !has_size(a)) throw CLI::ValidationError("--out", "needs --size or --bpw to write a plan");
-  if (!writes_plan(a) && !a.out.ends_with(".gguf"))
-    throw CLI::ValidationError("--out", "expected a name that ends in .gguf, got " + formats::in_quotes(a.out));
+  if (!a.format.empty() && a.out.ends_with(".gguf"))
+    throw CLI::ValidationError("--format", "expected a folder or a plan as --out, got " + formats::in_quotes(a.out));
 }
 
 llm::TypePlan read_plan(const QuantizeArguments& a) {
@@ -70,11 +72,11 @@ llm::TypePlan read_plan(const QuantizeArguments& a) {
       fail(formats::joined("expected a \"name\" and a \"type\" in entry ", plan.keep.size() - a.keep.size(),
                            ", got another"));
     const std::string name = entry["name"], type = formats::lower(entry["type"].get<std::string>());
-    if (llm::quantized_type(type) == nullptr)
-      fail("expected a type among " + llm::quantized_type_names() + ", got " + formats::in_quotes(type));
+    if (formats::written_type(type) == nullptr)
+      fail("expected a type among " + formats::written_type_names() + ", got " + formats::in_quotes(type));
     if (name.find_first_of("*?") != std::string::npos)
       fail("expected the whole name of a matrix, got " + formats::in_quotes(name));
-    plan.keep.emplace_back(name, llm::quantized_type(type));
+    plan.keep.emplace_back(name, formats::written_type(type));
   }
   return plan;
 }
