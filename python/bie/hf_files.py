@@ -75,6 +75,7 @@ def _of_folder(path: Path, activation: str) -> nn.Module:
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     load_weights_folder(path).load_into(model, activation=activation)
+    model.float()  # files mix numbers of 16 and 32 bits
     if config.tie_word_embeddings:
         model.tie_weights()
     return model
