@@ -1,10 +1,8 @@
 #include "bie/llm/quantize.h"
 
 #include <algorithm>
-#include <filesystem>
+#include <map>
 #include <optional>
-#include <set>
-#include <system_error>
 
 #include "bie/formats/error.h"
 #include "bie/formats/gguf_writer.h"
@@ -14,7 +12,6 @@
 #include "bie/llm/config.h"
 #include "bie/llm/convert.h"
 #include "bie/weights/file_matrix.h"
-#include "formats/crc32c.h"
 #include "llm/file_type.h"
 #include "llm/folder/write_folder.h"
 #include "llm/layerwise.h"
@@ -22,6 +19,7 @@
 #include "llm/model_tensors.h"
 #include "llm/parts.h"
 #include "llm/rounded_rows.h"
+#include "llm/run_name.h"
 #include "llm/type_plan.h"
 
 namespace bie::llm {
@@ -116,42 +114,6 @@ void quantize_file(const ModelFile& model, const std::string& out, const Quantiz
   if (options.write) formats::save_gguf(out, metadata, outputs);
 }
 
-/// Tells runs apart whose parts would differ: the model's files, the plan, and the text or the importance.
-std::string run_of(const ModelFile& model, const Quantized& planned, const QuantizeOptions& options) {
-  std::string facts;
-  const auto add_file = [&](const std::filesystem::path& path) {
-    std::error_code error;
-    const auto size = std::filesystem::file_size(path, error);
-    const auto when = std::filesystem::last_write_time(path, error).time_since_epoch().count();
-    facts += joined(path.string(), " ", size, " ", when, "; ");
-  };
-  std::set<std::filesystem::path> files;
-  std::error_code error;
-  if (model.is_folder())
-    for (std::filesystem::directory_iterator at(model.path(), error), last; !error && at != last; at.increment(error))
-      files.insert(at->path());
-  else
-    files.insert(model.path());
-  for (const std::filesystem::path& file : files) add_file(file);
-  for (const auto& [name, type] : planned.plan) facts += name + " " + type + "; ";
-  const auto add_numbers = [&](const auto& list) {
-    facts += joined(formats::crc32c({reinterpret_cast<const char*>(list.data()), sizeof(list[0]) * list.size()}), "; ");
-  };
-  if (options.gptq != nullptr) {
-    facts += joined("window ", options.gptq->window, "; ");
-    add_numbers(options.gptq->tokens);
-  } else if (options.importance != nullptr) {
-    for (const auto& [name, columns] : *options.importance) {
-      facts += name + " ";
-      add_numbers(columns);
-    }
-  }
-  const char* const method = options.gptq != nullptr         ? "gptq 2 "
-                             : options.importance != nullptr ? "search 1 "
-                                                             : "nearest 1 ";
-  return joined(method, formats::crc32c(facts), " ", facts.size());
-}
-
 /// The types of GPTQ's folders: those of the plan with whole zeros, and plain numbers of embedding and head unless the
 /// plan says which.
 TypePlan plan_of(const ModelFile& model, const QuantizeOptions& options) {
@@ -243,19 +205,16 @@ void convert_folder(const ModelFile& model, const std::string& out, const Quanti
   result->weights = made.weights;
 }
 
-folder::CodeLayout layout_of(ModelFormat format) {
-  return format == ModelFormat::gptq ? folder::CodeLayout::gptq : folder::CodeLayout::own;
-}
-
-void fill_folder(const ModelFile& model, const std::string& out, const QuantizeOptions& options,
+/// Writes the folder, or tells its bytes and refuses what no folder can say.
+void fill_folder(const ModelFile& model, const std::string& out, const QuantizeOptions& options, bool write,
                  const kernels::Parallel& parallel, const Makers& makers, Quantized* result) {
   folder::FolderContents contents;
-  contents.layout = layout_of(options.format);
+  contents.layout = options.format == ModelFormat::gptq ? folder::CodeLayout::gptq : folder::CodeLayout::own;
   contents.type_of = [&](const std::string& name) -> const GgufType& { return makers.type_of(name); };
   contents.bytes_of = [&](const std::string& name, std::int64_t rows, std::int64_t columns) {
     return makers.made(name, rows, columns);
   };
-  contents.write = options.write;
+  contents.write = write;
   if (options.progress)
     contents.progress = [&](std::size_t done, std::size_t all) {
       options.progress(static_cast<double>(done) / static_cast<double>(all), tensor_words(done, all));
@@ -264,16 +223,6 @@ void fill_folder(const ModelFile& model, const std::string& out, const QuantizeO
   result->file_bytes = made.file_bytes;
   result->bytes = made.bytes;
   result->weights = made.weights;
-}
-
-/// Refuses what no folder can say before any work is done.
-void expect_folder(const ModelFile& model, const std::string& out, const QuantizeOptions& options,
-                   const std::map<std::string, const GgufType*>& types, const kernels::Parallel& parallel) {
-  folder::FolderContents contents;
-  contents.layout = layout_of(options.format);
-  contents.type_of = [&](const std::string& name) -> const GgufType& { return *types.at(name); };
-  contents.write = false;
-  folder::write_folder(model, out, contents, parallel);
 }
 
 }  // namespace
@@ -290,12 +239,12 @@ Quantized quantize(const ModelFile& model, const std::string& path, const Quanti
   Columns importance(model, options.importance);
   std::optional<Parts> parts;
   const std::map<std::string, const GgufType*> types = types_held(model, options.format, planner, result);
-  if (is_folder && options.write) expect_folder(model, out, options, types, parallel);
-  if (options.write && options.keeps_parts()) parts.emplace(out, run_of(model, result, options));
+  if (options.write && options.keeps_parts()) parts.emplace(out, run_name(model, result, options));
   const Makers makers{planner, types, importance, parts ? &*parts : nullptr};
+  if (is_folder) fill_folder(model, out, options, /*write=*/false, parallel, makers, &result);
   if (parts) make_parts(model, makers, options, parallel);
   if (is_folder)
-    fill_folder(model, out, options, parallel, makers, &result);
+    fill_folder(model, out, options, options.write, parallel, makers, &result);
   else if (model.is_folder())
     convert_folder(model, out, options, parallel, makers, &result);
   else

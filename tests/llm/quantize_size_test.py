@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pytest
 
 pytest.importorskip("transformers", reason="transformers is not installed")
@@ -56,6 +57,24 @@ class TestSize:
         _, planned = quantized(model, "--bpw", 14, "--calibrate", text, out="plan.json")
         weights = sum(int(tensor.n_elements) for tensor in tensors_of(path).values())
         assert path.stat().st_size == told["file_bytes"] == planned["file_bytes"] <= 14 * weights / 8
+
+    @pytest.mark.parametrize("layout", ["bie", "gptq"])
+    def test_a_folder_of_the_size(self, library, quantized, source, text, layout):
+        words = ["--calibrate", text, "--format", layout]
+        bits = 4.4 if layout == "bie" else 11  # GPTQ's embedding and head stay F16
+        folder, told = quantized(source[0], "--bpw", bits, *words, out="folder")
+        size = sum(path.stat().st_size for path in folder.iterdir())
+        weights = 8 * told["bytes"] / told["bits_a_weight"]
+        assert 0.85 * bits * weights < 8 * size <= bits * weights and told["file_bytes"] == size
+        types = {entry["type"] for entry in told["plan"]}
+        assert len(types) > 1 and types <= {"F16", *(f"W{b}G{g}" for b in (2, 3, 4, 5, 6, 8) for g in (32, 64, 128))}
+        plan, planned = quantized(source[0], "--bpw", bits, *words, out="plan.json")
+        assert size <= planned["file_bytes"] <= bits * weights / 8 and planned["plan"] == told["plan"]
+        again, _ = quantized(source[0], "--plan", plan, *words, out="again")
+        assert {path.name: path.read_bytes() for path in again.iterdir()} == {
+            path.name: path.read_bytes() for path in folder.iterdir()
+        }
+        assert np.isfinite(library.model(folder).logits(range(20))).all()
 
     @pytest.mark.parametrize("name", ["tied llama", "gemma3", "qwen2"])
     def test_families(self, quantized, models, text, name):
