@@ -5,14 +5,17 @@ Usage: quantized_language_models.py MODEL --data TEXT --calibrate TEXT [--bie PR
 
 Each way is what `bie quantize` is given beside the model, the output and, where its method reads one, the text of
 --calibrate: "--type q4_0 --method gptq", "--size 70MB". The model itself is the reference; both are read in `exact`
-arithmetic in windows of 512. The table is Markdown.
+arithmetic in windows of 512. A way with groups ("--type w3g64") or with --format makes a folder, any other a GGUF file.
+The table is Markdown.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,6 +29,7 @@ WAYS = [
         for method in ("nearest", "search", "gptq")
     ),
     "--bpw 5 --method gptq",
+    *(f"--type {kind} --method {method}" for kind in ("w4g64", "w3g64") for method in ("nearest", "search", "gptq")),
 ]
 
 
@@ -59,11 +63,14 @@ def main() -> None:
     print("| | MB | bits a weight | times perplexity, 95 % | divergence, nats | same choice | seconds | memory, MB |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        logits, out = str(Path(folder) / "logits"), str(Path(folder) / "out.gguf")
+        logits = str(Path(folder) / "logits")
         read = ["--data", arguments.data, "--exact", "--json"]
         told([*bie, "perplexity", arguments.model, *read, "--save-logits", logits])
         for way in arguments.ways:
             words = shlex.split(way)
+            is_folder = "--format" in words or re.search(r"\bw\d+g\d+", way) is not None
+            out = str(Path(folder) / ("out" if is_folder else "out.gguf"))
+            shutil.rmtree(out, ignore_errors=True)
             reads_text = "nearest" not in words or "--size" in words or "--bpw" in words
             text = ["--calibrate", arguments.calibrate] if reads_text else []
             made, seconds, memory = quantized([*bie, "quantize", arguments.model, "-o", out, *words, *text, "--json"])

@@ -96,8 +96,9 @@ void read_added_tokens(const json& config, Vocabulary* v) {
       v->tokens.push_back(name);
       v->kinds.push_back(of_token);
       v->scores.push_back(0);
-    } else if (v->tokens[at] == name && v->kinds[at] == Vocabulary::Kind::normal) {
-      v->kinds[at] = of_token;
+    } else if (v->tokens[at] == name &&
+               (v->kinds[at] == Vocabulary::Kind::normal || v->kinds[at] == Vocabulary::Kind::unknown)) {
+      v->kinds[at] = of_token;  // found in texts, also that of what is unknown
     }
   }
 }

@@ -2,7 +2,6 @@
 // Source: google/sentencepiece, the numbers of fields in sentencepiece_model.proto; ModelInterface::InitializePieces.
 #include "text/sentencepiece_writer.h"
 
-#include <cstddef>
 #include <unordered_set>
 
 #include "bie/formats/error.h"
@@ -52,12 +51,6 @@ void check_spaces(const Vocabulary& v) {
       throw Error(joined("token ", i, ": expected a user-defined token without spaces, got ", in_quotes(v.tokens[i])));
 }
 
-std::size_t unknown_piece(const Vocabulary& v) {
-  for (std::size_t i = 0; i < v.kinds.size(); ++i)
-    if (v.kinds[i] == Kind::unknown) return i;
-  throw Error("expected a token of the type unknown, got none");
-}
-
 std::string trainer(const Vocabulary& v, const std::vector<std::string>& names, std::size_t unknown) {
   const auto name_of = [&](const std::optional<std::int32_t>& token) {
     return token ? names[static_cast<std::size_t>(*token)] : std::string();
@@ -93,6 +86,13 @@ std::string normalizer(const Vocabulary& v) {
 
 }  // namespace
 
+std::size_t unknown_piece(const Vocabulary& v) {
+  for (std::size_t i = 0; i < v.kinds.size(); ++i)
+    if (v.kinds[i] == Kind::unknown) return i;
+  if (!v.unknown) throw Error("expected an unknown token, got none");
+  return static_cast<std::size_t>(*v.unknown);
+}
+
 std::vector<std::string> sentencepiece_names(const Vocabulary& v) {
   std::vector<std::string> names = v.tokens;
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -110,7 +110,7 @@ std::string sentencepiece_model(const Vocabulary& v, const std::vector<std::stri
   ProtobufMessage model;
   for (std::size_t i = 0; i < names.size(); ++i) {
     const bool is_second_unknown = v.kinds[i] == Kind::unknown && i != unknown;
-    const Kind kind = is_second_unknown ? Kind::unused : v.kinds[i];
+    const Kind kind = i == unknown ? Kind::unknown : is_second_unknown ? Kind::unused : v.kinds[i];
     model.add_bytes(1, ProtobufMessage()
                            .add_bytes(1, names[i])
                            .add_float(2, static_cast<float>(v.scores[i]))

@@ -38,11 +38,10 @@ void add_special_tokens(const Vocabulary& v, const Names& names, Lines* config) 
     const auto at = static_cast<std::size_t>(*token);
     if (!names[at].empty() && (is_wanted || is_added(v.kinds[at]))) config->add(key, json_text(names[at]));
   };
-  const auto unknown = std::find(v.kinds.begin(), v.kinds.end(), Kind::unknown) - v.kinds.begin();
   add("bos_token", v.bos, true);
   add("eos_token", v.eos, true);
   add("pad_token", v.padding, false);
-  add("unk_token", is_model ? static_cast<std::int32_t>(unknown) : v.unknown, is_model);
+  add("unk_token", is_model ? static_cast<std::int32_t>(unknown_piece(v)) : v.unknown, is_model);
 }
 
 /// What a library that reads a .model is to know of it.

@@ -281,6 +281,13 @@ TEST_F(VocabularyFiles, SentencePieces) {
     }
 }
 
+/// As in Gemma 3's files.
+TEST_F(VocabularyFiles, AnUnknownTokenThatIsFoundInTexts) {
+  Vocabulary v = pieces();
+  v.kinds[0] = Kind::control;
+  expect_same(v, "control");
+}
+
 TEST_F(VocabularyFiles, SentencePiecesNormaliseTexts) {
   Vocabulary v = pieces();
   v.kinds[static_cast<std::size_t>(std::find(v.tokens.begin(), v.tokens.end(), "<a b>") - v.tokens.begin())] =
@@ -338,7 +345,8 @@ TEST(VocabularyFilesConfig, NamesThatFilesCannotHoldAreRefused) {
   EXPECT_EQ(refusal(v), "expected tokens of all 256 bytes or of none, got 255");
   v = pieces();
   v.kinds[0] = Kind::normal;
-  EXPECT_EQ(refusal(v), "expected a token of the type unknown, got none");
+  v.unknown.reset();
+  EXPECT_EQ(refusal(v), "expected an unknown token, got none");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <system_error>
 #include <variant>
 
+#include "bie/formats/error.h"
 #include "bie/formats/mapped_file.h"
 #include "bie/text/vocabulary_files.h"
 #include "formats/json_text.h"
@@ -14,6 +15,7 @@ namespace bie::llm::folder {
 namespace {
 
 namespace fs = std::filesystem;
+using formats::joined;
 
 /// Files of a tokenizer and of conversations, as Hugging Face's tools call them.
 constexpr const char* copied[] = {"tokenizer.json",
@@ -67,8 +69,13 @@ std::map<std::string, std::string> templates_of(const formats::GgufFile& file) {
 
 std::map<std::string, std::string> text_files(const ModelFile& model, const std::string& dtype) {
   if (!model.is_folder()) {
-    std::map<std::string, std::string> files =
-        text::vocabulary_files(text::gguf_vocabulary(model.gguf), templates_of(model.gguf));
+    const text::Vocabulary vocabulary = text::gguf_vocabulary(model.gguf);
+    std::map<std::string, std::string> files;
+    try {
+      files = text::vocabulary_files(vocabulary, templates_of(model.gguf));
+    } catch (const formats::Error& error) {
+      model.fail(joined("no folder holds its tokenizer: ", error.what()));
+    }
     files["config.json"] = config_text(model, dtype);
     return files;
   }
