@@ -89,7 +89,12 @@ class TestRefusals:
                 "expected 2, 3, 4 or 8 bits, .*, got w5g32",
             ),
             ("out", "--type f16 --format gptq", 3, "expected a linear of codes for GPTQ's layout, got plain numbers"),
-            ("out", "--type w4g32 --format gptq --embedding w4g32", 3, '"token_embd.weight": expected f16, f32 or bf16'),
+            (
+                "out",
+                "--type w4g32 --format gptq --embedding w4g32",
+                3,
+                '"token_embd.weight": expected f16, f32 or bf16',
+            ),
             ("out", "--type w4g32 --format gptq --head w4g32", 3, '"output.weight": expected f16, f32 or bf16'),
             ("out", "--type w4g64", 3, "rows of 96 are no whole blocks of 64, as W4G64 has them; --fit takes w4g48"),
             ("out", "--type w7g64", 2, '--type: expected f32, .*, wBgG .*, got "w7g64"'),

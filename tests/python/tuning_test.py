@@ -117,7 +117,7 @@ def test_gradients_are_those_of_the_plain_formula():
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 6, 7, 8])
-@pytest.mark.parametrize("count", [1, 31, 32, 33, 70, 96])
+@pytest.mark.parametrize("count", [1, 32, 70])
 def test_codes_are_opened_as_a_plain_loop_does(bits, count):
     codes = torch.randint(2**bits, (count, 3), generator=generator(bits))
     codes[:, 0] = 2**bits - 1
@@ -129,10 +129,9 @@ def test_codes_are_opened_as_a_plain_loop_does(bits, count):
 
 FOLDERS = {
     "tied llama": made,
-    "untied llama": lambda path: made(path, tied=False),
     "gemma3": lambda path: made(path, "gemma3_text"),  # whose norms have 16 bits here
     "groups that do not fill a row": lambda path: made(path, "qwen2", group_size=24),
-    "one group": lambda path: made(path, group_size=-1),
+    "one group, untied": lambda path: made(path, tied=False, group_size=-1),
 }
 
 
@@ -140,9 +139,9 @@ FOLDERS = {
 def test_a_folder_comes_closer_to_the_float_model(kind, tmp_path):
     coded, teacher = FOLDERS[kind](tmp_path)
     tokens = text()
-    report = tune(coded, tokens, 20, teacher=teacher, out=tmp_path / "out", **FAST)
+    report = tune(coded, tokens, 12, teacher=teacher, out=tmp_path / "out", **FAST)
     held_out = tokens.view(-1, WINDOW)[-3:]
-    assert report.windows == (27, 3) and report.step > 10
+    assert report.windows == (27, 3) and report.step > 6
     assert report.before == pytest.approx(divergence(coded, teacher, held_out), rel=1e-4)
     assert report.after == pytest.approx(divergence(tmp_path / "out", teacher, held_out), rel=1e-4)
     assert report.after < 0.8 * report.before
@@ -241,7 +240,9 @@ def test_progress_is_told_each_step_and_its_loss(tmp_path):
     coded, teacher = made(tmp_path)
     told = []
     tokens = text(5)
-    tune(coded, tokens, 3, teacher=teacher, out=tmp_path / "out", progress=lambda *now: told.append(now), **FAST)
+    inside = coded / "out"
+    tune(coded, tokens, 3, teacher=teacher, out=inside, progress=lambda *now: told.append(now), **FAST)
+    assert contents(inside).keys() == {path.name for path in coded.iterdir() if path.is_file()}
     assert [step for step, _ in told] == [1, 2, 3]
     assert told[0][1] == pytest.approx(divergence(coded, teacher, tokens.view(-1, WINDOW)[:4]), rel=1e-4)
 

@@ -157,6 +157,14 @@ def test_other_readers_unpack_the_weight(bits, tmp_path):
         assert torch.equal(folder[name].linear()(x), source.eval()(x))
 
 
+def test_a_bias_that_is_trained_is_written(tmp_path):
+    model = nn.Sequential(nn.Linear(64, 32))
+    bie.convert(model, "w4", group_size=32, dtype=torch.float16, use_gba_quant=False)
+    assert isinstance(model[0].bias, nn.Parameter)
+    save_gptq(tmp_path / "m", model)
+    assert torch.equal(load_file(tmp_path / "m" / "model.safetensors")["0.bias"], model[0].bias)
+
+
 def test_float_zeros_are_written_where_they_are_whole_multiples(tmp_path):
     layer = gptq_layer(4, asym=False)
     with pytest.raises(

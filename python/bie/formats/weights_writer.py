@@ -126,6 +126,6 @@ def _gptq_parts(what: str, layer: MPQLinear) -> dict[str, Tensor]:
         if not bool(((whole >= 1) & (whole <= 2**bits) & (whole * scales.float() == zeros)).all()):
             raise ValueError(f"{what} has zeros that are no whole multiples of its scales, from 1 to {2**bits}")
         parts["qzeros"] = ops.pack_words((whole - 1).int(), bits, 1)
-    if "bias" in layer._buffers:
-        parts["bias"] = layer.bias
+    if (bias := getattr(layer, "bias", None)) is not None:
+        parts["bias"] = bias
     return {key: tensor.detach().cpu().contiguous() for key, tensor in parts.items()}
