@@ -26,10 +26,10 @@ std::vector<std::size_t> cheapest_types(const std::vector<std::vector<TypeCost>>
 
 struct SizeOptions {
   ModelFormat format = ModelFormat::gguf;  ///< whose types are chosen from
-  std::int64_t file_bytes = 0;  ///< of the whole file, at most
-  TypePlan fixed;               ///< embedding, head and keep, where they are set; the others are free
-  Calibration text;             ///< the divergence is measured on its first windows
-  bool search = true;           ///< scales are those of a search, or of GPTQ, which begins with one; else the nearest
+  std::int64_t file_bytes = 0;             ///< of the whole file, at most
+  TypePlan fixed;                          ///< embedding, head and keep, where they are set; the others are free
+  Calibration text;                        ///< the divergence is measured on its first windows
+  bool search = true;  ///< scales are those of a search, or of GPTQ, which begins with one; else the nearest
   /// Called between pieces of work with the share that is done; what it throws ends the work.
   std::function<void(double done)> progress;
 };
