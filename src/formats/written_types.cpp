@@ -32,15 +32,6 @@ const GgufType* next_type(const GgufType& type) {
 
 }  // namespace
 
-const std::vector<std::string>& written_gguf_types() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> list;
-    for (const Written& type : all) list.push_back(lower(std::string(type.name)));
-    return list;
-  }();
-  return names;
-}
-
 const GgufType* written_type(std::string_view name) {
   for (const Written& type : all)
     if (lower(std::string(type.name)) == name) return gguf_type(type.name);
@@ -53,7 +44,7 @@ const GgufType* written_type(std::string_view name) {
 
 std::string written_type_names() {
   std::string names;
-  for (const std::string& name : written_gguf_types()) names += name + ", ";
+  for (const Written& type : all) names += lower(std::string(type.name)) + ", ";
   return names + "wBgG (B bits in groups of G)";
 }
 

@@ -3,14 +3,10 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "bie/formats/gguf.h"
 
 namespace bie::formats {
-
-/// "f32" to "q1_0", the names of GGUF's types in small letters.
-const std::vector<std::string>& written_gguf_types();
 
 /// The type of a name in small letters, groups ("w3g64") included; null for another.
 const GgufType* written_type(std::string_view name);

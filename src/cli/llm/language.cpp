@@ -310,18 +310,16 @@ CLI::Validator written_type() {
 }
 
 std::vector<CLI::Option*> add_language_quantize_options(CLI::App& command, QuantizeArguments& a) {
-  std::string names;
-  for (const std::string& name : formats::written_gguf_types()) names += name + "|";
-  names += "wBgG";
   const auto type_option = [&](const char* name, std::string& to, const char* description) {
     return command.add_option(name, to, description)
         ->transform(lowered())
         ->check(written_type())
-        ->type_name(names)
+        ->type_name("TYPE")
         ->group(of_languages);
   };
   return {
-      type_option("--type", a.type, "of every matrix, one of GGUF's types: q8_0, q6_k, q4_k, q4_0, ..."),
+      type_option("--type", a.type,
+                  "of every matrix: q8_0, q6_k, q4_k, q4_0 and other types of GGUF, or in a folder w3g64 and its like"),
       command
           .add_option("--size", a.size,
                       "bytes of the file at most, as 70MB (KB, MB and GB are thousands); types that lose the least on "
