@@ -19,7 +19,7 @@ ROOMS = {
     "": {"weights", "nn.state", "nn", "formats", "optim", ""},  # whole models: checkpoint, conversion
     "distributed": {"weights", "nn.state", "distributed"},
     "train": {"weights", "nn.state", "nn", "", "optim", "distributed", "train"},
-    "quantization": {"weights", "nn.state", "nn", "", "quantization"},
+    "quantization": {"weights", "nn.state", "nn", "formats", "", "quantization"},
 }
 EVERYBODY = {"_library", "_operators", "_output_files", "_outside_graphs", "_places", "_weak_sets", "errors"}
 
