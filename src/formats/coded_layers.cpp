@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "bie/formats/coded_rows.h"
 #include "bie/formats/error.h"
 #include "formats/coded_config.h"
 #include "formats/gptq_zeros.h"
@@ -14,7 +15,6 @@
 namespace bie::formats {
 namespace {
 
-std::int64_t words(std::int64_t values, int bits) { return (values * bits + 31) / 32; }
 std::int64_t parts_of(std::int64_t whole, std::int64_t part) { return (whole + part - 1) / part; }
 
 /// Whole bytes of an array are read only where it is dense, as those of safetensors are.
@@ -164,8 +164,8 @@ CodedLayer gptq_layer(const Parts& p, const CodedConfig& config) {
   const auto features = [&](int bits) { return g_idx ? g_idx->sizes[0] : sizes.words * 32 / bits; };
   const auto fits = [&](int bits) {
     const std::int64_t k = features(bits);
-    return is_width(bits) && k >= 1 && words(k, bits) == sizes.words &&
-           (qzeros == nullptr || qzeros->sizes == std::vector<std::int64_t>{sizes.groups, words(sizes.n, bits)});
+    return is_width(bits) && k >= 1 && words_for(k, bits) == sizes.words &&
+           (qzeros == nullptr || qzeros->sizes == std::vector<std::int64_t>{sizes.groups, words_for(sizes.n, bits)});
   };
   // Where the tensors leave nothing open no pattern is matched, which takes its time.
   const bool clear =
@@ -248,7 +248,7 @@ CodedLayer permuted_layer(const Parts& p, const CodedConfig& config) {
     layer.group = k;
   } else {
     for (const int bits : {2, 4})
-      if (k > 0 && words(k, bits) == sizes.words) layer.bits = bits;
+      if (k > 0 && words_for(k, bits) == sizes.words) layer.bits = bits;
     if (layer.bits == 0)
       p.fail("qweight", "has ", sizes.words, " rows of words for ", k, " features: neither 2 nor 4 bits");
     layer.group = group_of(p, k, sizes.groups, nullptr, strategy ? strategy->groups : config.told(p.name()).groups);
@@ -279,11 +279,11 @@ CodedLayer gba_layer(const Parts& p, const CodedConfig& config) {
   const std::int64_t k = layer.in_features = features_of(p, "g_idx", rows, config);
   const Told told = config.told(p.name());
   const std::int64_t whole = k > 0 ? rows * 32 / k : 0;
-  if (!told.bits.empty() && k > 0 && words(k, told.bits[0]) == rows)
+  if (!told.bits.empty() && k > 0 && words_for(k, told.bits[0]) == rows)
     layer.bits = told.bits[0];
   else if (whole <= 8)
     layer.bits = static_cast<int>(whole);
-  if (!is_width(layer.bits) || words(k, layer.bits) != rows || n < 1)
+  if (!is_width(layer.bits) || words_for(k, layer.bits) != rows || n < 1)
     p.fail("qweight", "is ", listed(qweight.sizes), " for ", k, " features: no weight of 1, 2, 3, 4, 5, 6 or 8 bits");
   layer.tensors["qweight"] = qweight;
   layer.whole_zeros = p.has("qzeros") && !p.has("qstatistic");
@@ -310,8 +310,8 @@ CodedLayer gba_layer(const Parts& p, const CodedConfig& config) {
     for (const char* key : {"qscales_zeros", "qscales_scales"}) layer.tensors[key] = p.floats(key, outer.sizes);
     if (layer.whole_zeros) {
       const Array& qzeros = p.need("qzeros", 2, {Element::i32});
-      if (qzeros.sizes != std::vector<std::int64_t>{groups, words(n, layer.bits)})
-        p.fail_expected("qzeros", listed({groups, words(n, layer.bits)}), ", got ", listed(qzeros.sizes));
+      if (qzeros.sizes != std::vector<std::int64_t>{groups, words_for(n, layer.bits)})
+        p.fail_expected("qzeros", listed({groups, words_for(n, layer.bits)}), ", got ", listed(qzeros.sizes));
       layer.tensors["qzeros"] = qzeros;
     }
     if (p.has("qstatistic"))
@@ -344,7 +344,7 @@ CodedLayer table_layer(const Parts& p, const CodedConfig& config) {
   layer.group = told.groups[0];
   layer.out_features = qweight.sizes[0];
   layer.in_features = config.tables.at(p.name());
-  if (layer.out_features < 1 || layer.group < 1 || words(layer.in_features, layer.bits) != qweight.sizes[1] ||
+  if (layer.out_features < 1 || layer.group < 1 || words_for(layer.in_features, layer.bits) != qweight.sizes[1] ||
       parts_of(layer.in_features, layer.group) != scales.sizes[1])
     p.fail("qweight", "is ", listed(qweight.sizes), " and its scales ", listed(scales.sizes), ": no table of ",
            layer.bits, " bits in groups of ", layer.group);

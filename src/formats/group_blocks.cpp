@@ -12,7 +12,7 @@ namespace {
 
 using Byte = std::uint8_t;
 
-/// What codes q of a group stand for: s * q - z.
+/// Codes q of a group stand for s * q - z.
 struct Grid {
   float scale = 0, offset = 0;
   int whole = 1;  ///< of whole zeros: offset = scale * whole

@@ -9,7 +9,6 @@
 namespace bie::formats {
 
 inline constexpr std::int64_t most_group = 1024;
-inline constexpr std::int64_t group_head_bytes = 4;  ///< scale and zero, two bytes each
 
 /// As gguf_row does.
 void open_groups(const GgufType& type, const std::uint8_t* blocks, std::int64_t columns, std::uint8_t* codes,

@@ -24,7 +24,7 @@ std::map<const weights::Linear*, std::vector<std::string>> names_of(const Model&
     for (const LinearPart& part : linear_parts(model.config()))
       names[&(model.layers()[i].*part.linear)].push_back(layer_prefix(static_cast<std::int64_t>(i)) + part.name +
                                                          ".weight");
-  const bool is_tied = model.file().gguf.find("output.weight") == nullptr && !model.file().codes.contains("output");
+  const bool is_tied = model.file().is_tied();
   names[&model.head()] = {is_tied ? "token_embd.weight" : "output.weight"};
   return names;
 }

@@ -32,7 +32,7 @@ class Work {
         tensors_(model, Arithmetic::exact, /*one_scale=*/false, parallel),
         pass_(config_, CacheKind::f32, parallel),
         sequence_(config_, CacheKind::f32),
-        has_head_(tensors_.has("output.weight") || model.codes.contains("output")) {}
+        has_head_(!model.is_tied()) {}
 
   void run() {
     embed();

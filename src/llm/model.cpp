@@ -43,7 +43,7 @@ Model::Model(const std::string& path, Arithmetic arithmetic, const kernels::Para
   tensors.pass_over("rope_freqs.weight");
   for (std::int64_t i = 0; i < c.layers; ++i) layers_.push_back(layer_of(tensors, config_, i));
   output_norm_ = tensors.vector("output_norm.weight", c.width);
-  const bool has_head = tensors.has("output.weight") || file_.codes.count("output") > 0;
+  const bool has_head = !file_.is_tied();
   if (has_head)
     head_ = tensors.linear("output", c.vocabulary, c.width);
   else

@@ -3,6 +3,7 @@
 #include <initializer_list>
 #include <variant>
 
+#include "bie/formats/coded_rows.h"
 #include "bie/formats/group_types.h"
 
 namespace bie::llm {
@@ -53,7 +54,7 @@ std::int64_t FormatSizes::bytes_of(const GgufType& type, std::int64_t rows, std:
   constexpr std::int64_t digits = 64;  // by which the header of a folder's file may grow
   if (!formats::is_group_type(type)) return own + digits;
   const bool is_gptq = format_ == ModelFormat::gptq;
-  const auto words = [&](std::int64_t codes) { return 4 * ((codes * type.bits + 31) / 32); };
+  const auto words = [&](std::int64_t codes) { return 4 * formats::words_for(codes, type.bits); };
   const std::int64_t groups = columns / type.group, zeros = is_gptq ? words(rows) : 2 * rows;
   const std::int64_t index = is_gptq || columns * type.bits % 32 != 0 ? 4 * columns : 0;
   return words(columns) * rows + groups * (2 * rows + zeros) + index + digits;

@@ -121,8 +121,7 @@ TypePlan plan_of(const ModelFile& model, const QuantizeOptions& options) {
   if (options.format != ModelFormat::gptq) return plan;
   const GgufType* const plain = formats::gguf_type("F16");
   if (plan.embedding == nullptr) plan.embedding = plain;
-  const bool has_head = model.gguf.find(head_name) != nullptr || model.codes.contains("output");
-  if (plan.head == nullptr && has_head) plan.head = plain;
+  if (plan.head == nullptr && !model.is_tied()) plan.head = plain;
   return plan;
 }
 
@@ -209,7 +208,7 @@ void convert_folder(const ModelFile& model, const std::string& out, const Quanti
 void fill_folder(const ModelFile& model, const std::string& out, const QuantizeOptions& options, bool write,
                  const kernels::Parallel& parallel, const Makers& makers, Quantized* result) {
   folder::FolderContents contents;
-  contents.layout = options.format == ModelFormat::gptq ? folder::CodeLayout::gptq : folder::CodeLayout::own;
+  contents.format = options.format;
   contents.type_of = [&](const std::string& name) -> const GgufType& { return makers.type_of(name); };
   contents.bytes_of = [&](const std::string& name, std::int64_t rows, std::int64_t columns) {
     return makers.made(name, rows, columns);

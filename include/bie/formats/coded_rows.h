@@ -6,6 +6,9 @@
 
 namespace bie::formats {
 
+/// Words of 32 bits that so many codes fill, the last one perhaps in part.
+inline std::int64_t words_for(std::int64_t codes, int bits) { return (codes * bits + 31) / 32; }
+
 /// A matrix of unsigned codes q. In float32, with one rounding an operation,
 ///     W[r, c] = s * q - z       where `zeros` holds one z for each scale
 ///     W[r, c] = s * (q - zero)  where it is empty
@@ -19,7 +22,7 @@ struct CodedRows {
   std::vector<float> scales, zeros;  ///< [rows, groups()]
   int zero = 0;                      ///< 1 ... 2^bits
 
-  std::int64_t row_words() const { return (columns * bits + 31) / 32; }
+  std::int64_t row_words() const { return words_for(columns, bits); }
   std::int64_t groups() const { return (columns + group - 1) / group; }
 };
 

@@ -9,16 +9,17 @@
 
 namespace bie::formats {
 
-/// What the groups of such a type have beside their scale s, a 16-bit float.
+/// The zero that a group of such a type has beside its scale s, a 16-bit float.
 enum class GroupZero : std::uint8_t {
   real,   ///< W = s * q - z, z a 16-bit float
   whole,  ///< W = s * (q - z), z from 1 to 2^bits, as GPTQ's files have it
 };
 
-inline constexpr std::int64_t group_step = 16;  ///< groups are multiples of it
+inline constexpr std::int64_t group_step = 16;       ///< groups are multiples of it
+inline constexpr std::int64_t group_head_bytes = 4;  ///< scale and zero of a block, two bytes each
 
-/// The type "W3G64" of groups of 64 codes of 3 bits; "W3G64Z" has whole zeros. A block is a group: s, then z, then the
-/// codes as CodedRows has them.
+/// The type "W3G64" of groups of 64 codes of 3 bits; "W3G64Z" has whole zeros. A block is a group: s, then z, then
+/// the codes as CodedRows has them, whole bytes: a row's codes are those of its blocks, one behind the other.
 /// @return null for another name, bits other than 1 to 6 and 8 (with whole zeros: 2, 3, 4 and 8), and groups other than
 /// the multiples of group_step up to 1,024.
 const GgufType* group_type(std::string_view name);

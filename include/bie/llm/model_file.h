@@ -31,6 +31,8 @@ struct ModelFile {
 
   const std::string& path() const { return gguf.path; }
   bool is_folder() const { return family != nullptr; }
+  /// Whether the head is no other than the embedding.
+  bool is_tied() const { return gguf.find("output.weight") == nullptr && !codes.contains("output"); }
   /// The name that the files themselves have for one of GGUF's.
   std::string called(std::string_view name) const;
   /// @throws formats::Error naming the files.

@@ -31,7 +31,7 @@ struct Calibration {
   std::int64_t window = 0;  ///< texts of so many tokens, whole ones alone
 };
 
-/// What is written.
+/// The kinds of output.
 enum class ModelFormat : std::uint8_t {
   gguf,    ///< a file; types of GGUF
   folder,  ///< of bie: groups of codes of any width, of the embedding too, and plain numbers

@@ -9,32 +9,15 @@
 namespace bie::llm::folder {
 namespace {
 
-std::int64_t words_for(std::int64_t codes, int bits) { return (codes * bits + 31) / 32; }
+using formats::words_for;
 
-/// Codes of a row as words.
-class RowWords {
- public:
-  explicit RowWords(const CodedBlocks& of)
-      : of_(of),
-        codes_(static_cast<std::size_t>(of.k)),
-        words_(static_cast<std::size_t>(words_for(of.k, of.type->bits))),
-        scales_(static_cast<std::size_t>(of.groups())),
-        zeros_(scales_.size()) {}
-
-  const std::vector<std::uint32_t>& read(std::int64_t row) {
-    formats::gguf_row(*of_.type, of_.block(row, 0), of_.k, codes_.data(), scales_.data(), zeros_.data());
-    std::fill(words_.begin(), words_.end(), 0);
-    for (std::int64_t i = 0; i < of_.k; ++i)
-      formats::put_code(words_.data(), of_.type->bits, i, codes_[static_cast<std::size_t>(i)]);
-    return words_;
-  }
-
- private:
-  const CodedBlocks& of_;
-  std::vector<std::uint8_t> codes_;
-  std::vector<std::uint32_t> words_;
-  std::vector<float> scales_, zeros_;
-};
+/// The words of a row's codes; what is left of the last one stays as it is.
+void put_row(const CodedBlocks& of, std::int64_t row, std::uint32_t* words) {
+  const std::int64_t bytes = of.type->bytes - formats::group_head_bytes;
+  auto* const to = reinterpret_cast<std::uint8_t*>(words);
+  for (std::int64_t g = 0; g < of.groups(); ++g)
+    std::copy_n(of.block(row, g) + formats::group_head_bytes, bytes, to + g * bytes);
+}
 
 }  // namespace
 
@@ -53,12 +36,10 @@ std::vector<std::uint32_t> words_of(const CodedBlocks& of, bool is_table, const 
   std::vector<std::uint32_t> result(static_cast<std::size_t>(words * of.n));
   constexpr std::int64_t together = 16;  // a line of the cache of each row of words
   kernels::share_rows(parallel, of.n, together, [&](std::int64_t begin, std::int64_t end) {
-    RowWords row(of);
+    std::vector<std::uint32_t> own(static_cast<std::size_t>(words));
     for (std::int64_t j = begin; j < end; ++j) {
-      const std::vector<std::uint32_t>& own = row.read(j);
-      if (is_table)
-        std::copy(own.begin(), own.end(), result.begin() + j * words);
-      else
+      put_row(of, j, is_table ? result.data() + j * words : own.data());
+      if (!is_table)
         for (std::int64_t w = 0; w < words; ++w)
           result[static_cast<std::size_t>(w * of.n + j)] = own[static_cast<std::size_t>(w)];
     }

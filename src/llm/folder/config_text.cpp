@@ -94,7 +94,7 @@ class Writer {
     json_["max_position_embeddings"] = config_.context;
     json_["vocab_size"] = config_.vocabulary;
     json_["rms_norm_eps"] = short_decimal(static_cast<double>(config_.eps));
-    json_["tie_word_embeddings"] = gguf_.gguf.find("output.weight") == nullptr && gguf_.codes.count("output") == 0;
+    json_["tie_word_embeddings"] = gguf_.is_tied();
   }
 
   void activation() {
@@ -138,7 +138,7 @@ class Writer {
       json_["layer_types"].push_back(layer.window > 0 ? "sliding_attention" : "full_attention");
   }
 
-  /// What scores are divided by, and soft caps.
+  /// Puts what scores are divided by, and soft caps.
   void scores() {
     const auto scale = static_cast<double>(config_.scale);
     const double scalar =

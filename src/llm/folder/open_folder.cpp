@@ -161,8 +161,7 @@ ModelFile open_folder(const std::string& path) {
   }
   if (settings.is_tied) model.codes.erase("output");
   if (!settings.divisors.empty()) model.gguf.tensors.push_back(owned_floats("rope_freqs.weight", settings.divisors));
-  const bool has_head = model.gguf.find("output.weight") != nullptr || model.codes.count("output") > 0;
-  if (!settings.is_tied && !has_head)
+  if (!settings.is_tied && model.is_tied())
     model.fail(joined("the tensor ", in_quotes(model.called("output.weight")),
                       " is missing, and \"tie_word_embeddings\" is false"));
   read_chat_template(path, &model);

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "bie/formats/coded_rows.h"
 #include "bie/formats/error.h"
 #include "bie/formats/group_types.h"
 #include "bie/formats/new_folder.h"
@@ -87,14 +88,14 @@ class Writer {
   }
 
  private:
-  /// Of plain numbers, as configurations have it: the embedding's, else that of vectors.
+  /// The type of plain numbers that configurations state: the embedding's, else that of vectors.
   std::string dtype() const {
     const GgufType& type = contents_.type_of("token_embd.weight");
     if (type.kind == GgufType::Kind::elements) return std::string(formats::name(type.element));
     return "float32";
   }
 
-  bool is_gptq() const { return contents_.layout == CodeLayout::gptq; }
+  bool is_gptq() const { return contents_.format == ModelFormat::gptq; }
 
   std::string stem_of(const std::string& name) const {
     const std::string own = folder_name(*family_, name);
@@ -125,9 +126,6 @@ class Writer {
   }
 
   void add_numbers(const std::string& name, const GgufType& type, std::int64_t rows, std::int64_t columns) {
-    if (type.kind != GgufType::Kind::elements)
-      model_.fail(joined("tensor ", in_quotes(name), ": expected F32, F16, BF16 or groups of codes, got ", type.name,
-                         ", which GGUF files alone hold"));
     put(folder_name(*family_, name), type.element, {rows, columns},
         [this, name, rows, columns, row_bytes = columns * type.bytes, order = order_of(name)] {
           const auto from = contents_.bytes_of(name, rows, columns);
@@ -142,9 +140,6 @@ class Writer {
   void add_codes(const std::string& name, const GgufType& type, std::int64_t rows, std::int64_t columns) {
     const std::string stem = stem_of(name);
     const bool is_table = name == "token_embd.weight";
-    if (is_gptq() && (is_table || name == "output.weight"))
-      model_.fail(
-          joined("tensor ", in_quotes(name), ": expected plain numbers, as GPTQ's folders have them, got ", type.name));
     const CodedBlocks shape{&type, rows, columns, nullptr, order_of(name)};
     const auto blocks = [this, name, shape] {
       CodedBlocks of = shape;
@@ -157,7 +152,7 @@ class Writer {
     put(stem + ".scales", Element::f16, is_table ? by_row : by_group,
         [blocks, is_table] { return bytes_of(numbers_of(blocks(), GroupNumber::scale, is_table)); });
     if (is_gptq())
-      put(stem + ".qzeros", Element::i32, {shape.groups(), (rows * type.bits + 31) / 32},
+      put(stem + ".qzeros", Element::i32, {shape.groups(), formats::words_for(rows, type.bits)},
           [blocks] { return bytes_of(packed_zeros_of(blocks())); });
     else
       put(stem + ".zeros", Element::f16, is_table ? by_row : by_group,
@@ -187,10 +182,10 @@ class Writer {
     const bool is_norm = tensor.name.find("norm") != std::string::npos;
     weights_ += tensor.count();
     put(folder_name(*family_, tensor.name), Element::f32, {tensor.count()},
-        [matrix, count = tensor.count(), adds_one = family_->has_end_norms && is_norm, order = order_of(tensor.name)] {
+        [matrix, count = tensor.count(), has_one = family_->has_end_norms && is_norm, order = order_of(tensor.name)] {
           std::vector<float> values(static_cast<std::size_t>(count));
           matrix.read_row(0, values.data());
-          if (adds_one)
+          if (has_one)
             for (float& value : values) value -= 1;
           return bytes_of(ordered(values, order));
         });
@@ -210,13 +205,11 @@ class Writer {
 
   std::string own_metadata() const {
     json own = {{"format_version", 1}, {"kind", "weights"}, {"layers", layers_}};
-    if (layers_.contains("model.embed_tokens") && !has_head()) own["heads"] = {{"lm_head", "model.embed_tokens"}};
+    if (layers_.contains("model.embed_tokens") && model_.is_tied()) own["heads"] = {{"lm_head", "model.embed_tokens"}};
     return own.dump();
   }
 
-  bool has_head() const { return model_.gguf.find("output.weight") != nullptr || model_.codes.contains("output"); }
-
-  /// What most layers have is the configuration's; others are named in `dynamic`.
+  /// The configuration states the bits and groups that most layers have, and names the others in `dynamic`.
   void describe_gptq(std::map<std::string, std::string>* files) const {
     std::map<std::string, int> counts;
     for (const auto& [stem, layer] : layers_.items()) ++counts[layer.dump()];

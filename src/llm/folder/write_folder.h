@@ -9,18 +9,13 @@
 #include "bie/formats/gguf.h"
 #include "bie/kernels/parallel.h"
 #include "bie/llm/model_file.h"
+#include "bie/llm/quantize.h"
 
 namespace bie::llm::folder {
 
-/// How linears of codes are written.
-enum class CodeLayout : std::uint8_t {
-  own,   ///< zeros as 16-bit floats, embedding and head too: what bie.formats.save_weights writes
-  gptq,  ///< whole zeros; embedding and head are plain numbers
-};
-
 struct FolderContents {
-  CodeLayout layout = CodeLayout::own;
-  /// Of every matrix, by GGUF's name: plain numbers, or groups of codes with the layout's zeros.
+  ModelFormat format = ModelFormat::folder;  ///< of the folders
+  /// Of every matrix, by GGUF's name: plain numbers, or groups of codes, as the format holds them.
   std::function<const formats::GgufType&(const std::string& name)> type_of;
   /// Blocks or numbers of a matrix, its rows as the model's own files have them. It is asked for a matrix several
   /// times.
