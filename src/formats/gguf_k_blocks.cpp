@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "formats/group_search.h"
+#include "formats/line_fit.h"
 
 namespace bie::formats {
 namespace {
@@ -87,14 +88,15 @@ struct Lines {
 /// square.
 Lines<32> six_bit_lines(const float* x, const float* weights, const Search& search, Byte* codes) {
   Lines<32> lines;
-  for (int g = 0; g < 8; ++g) {
+  float usual[block];
+  for (int g = 0; g < 8 && weights == nullptr; ++g) {
     const float* const of = x + 32 * g;
-    float squares = 0, usual[32];
+    float squares = 0;
     for (int i = 0; i < 32; ++i) squares += of[i] * of[i];
     const float mean = std::sqrt(squares / 32);
-    for (int i = 0; i < 32; ++i) usual[i] = mean + std::fabs(of[i]);
-    lines.of[g] = fit_line<32>(of, weights == nullptr ? usual : weights + 32 * g, search, codes + 32 * g);
+    for (int i = 0; i < 32; ++i) usual[32 * g + i] = mean + std::fabs(of[i]);
   }
+  LineFit<32, 8>(x, weights == nullptr ? usual : weights, search).take(codes, lines.of);
   lines.to_multiples(63);
   lines.code_again(x, search.most, codes);
   return lines;
@@ -118,11 +120,11 @@ void put_six_bit_lines(const Lines<32>& lines, Byte* to) {
 float round_q2_k(const float* x, const float* weights, Byte* codes, Byte* to) {
   const Search search{3, -0.5f, 15, weights == nullptr};
   Lines<16> lines;
-  for (int g = 0; g < 16; ++g) {
-    float usual[16];
-    for (int i = 0; i < 16; ++i) usual[i] = std::fabs(x[16 * g + i]);
-    lines.of[g] = fit_line<16>(x + 16 * g, weights == nullptr ? usual : weights + 16 * g, search, codes + 16 * g);
-  }
+  float usual[block];
+  for (int i = 0; i < block; ++i) usual[i] = std::fabs(x[i]);
+  const float* const counted = weights == nullptr ? usual : weights;
+  for (int half = 0; half < block; half += block / 2)
+    LineFit<16, 8>(x + half, counted + half, search).take(codes + half, lines.of + half / 16);
   lines.to_multiples(15);
   lines.code_again(x, search.most, codes);
   for (int g = 0; g < 16; ++g) to[g] = static_cast<Byte>(lines.scale[g] | lines.offset[g] << 4);

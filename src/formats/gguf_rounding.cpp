@@ -8,12 +8,14 @@
 
 #include "bie/formats/error.h"
 #include "bie/formats/gguf_writer.h"
+#include "bie/formats/group_grid.h"
 #include "bie/formats/group_types.h"
 #include "formats/gguf_code_bytes.h"
 #include "formats/gguf_k_blocks.h"
 #include "formats/group_blocks.h"
 #include "formats/group_search.h"
 #include "formats/half.h"
+#include "formats/line_fit.h"
 
 namespace bie::formats {
 namespace {
@@ -104,7 +106,9 @@ void search_around_zero(const float* x, const float* weights, Byte* codes, float
 template <int bits>
 void search_between_ends(const float* x, const float* weights, Byte* codes, float* s, float* z) {
   constexpr int most = (1 << bits) - 1;
-  const Line line = fit_line<32>(x, weights, {most, -1.0F, 20, false}, codes);
+  const Search search{most, -1.0F, 20, false};
+  Line line;
+  LineFit<32, 1>(x, weights, search).take(codes, &line);
   *s = line.scale;
   *z = line.offset;
   const float d = as_half(*s), offset = as_half(*z);
@@ -182,21 +186,6 @@ void expect_whole_blocks(const std::string& what, const GgufType& type, std::int
 /// More than any block stands for, 65,504 times 127 and 32 at most, and small enough for sums of cubes in float32.
 bool is_beyond_k_quants(float value) { return std::fabs(value) > 1e9f; }
 
-/// Numbers above 0 with a mean of 1; nothing where all are 0.
-std::vector<float> weights_of(const std::string& what, const float* importance, std::int64_t columns) {
-  std::vector<float> weights;
-  if (importance == nullptr) return weights;
-  const auto is_wrong = [](float v) { return !(v >= 0 && std::isfinite(v)); };
-  if (std::any_of(importance, importance + columns, is_wrong))
-    throw Error(joined(what, ": the weights of errors hold NaN, infinity or a number below 0"));
-  const double mean = std::accumulate(importance, importance + columns, 0.0) / static_cast<double>(columns);
-  if (mean == 0) return weights;
-  constexpr double least = 1e-6;  // of an input that hardly occurs
-  for (std::int64_t i = 0; i < columns; ++i)
-    weights.push_back(static_cast<float>(std::max(least, static_cast<double>(importance[i]) / mean)));
-  return weights;
-}
-
 std::vector<Byte> rounded_groups(const std::string& what, const GgufType& type, const float* values, std::int64_t count,
                                  std::int64_t columns, const std::vector<float>& weights) {
   std::vector<Byte> blocks(static_cast<std::size_t>(count / type.weights * type.bytes));
@@ -249,7 +238,7 @@ std::vector<Byte> gguf_rounded(const std::string& what, const GgufType& type, co
                                std::int64_t columns, const float* importance) {
   expect_whole_blocks(what, type, columns);
   const std::int64_t count = rows * columns;
-  const std::vector<float> weights = weights_of(what, importance, columns);
+  const std::vector<float> weights = error_weights(what, importance, columns);
   if (!std::all_of(values, values + count, [](float v) { return std::isfinite(v); }))
     throw Error(joined(what, ": the values hold NaN or infinity"));
   if (is_group_type(type)) return rounded_groups(what, type, values, count, columns, weights);

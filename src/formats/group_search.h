@@ -1,5 +1,5 @@
 // Codes and scales of a group of numbers with the least weighted error among several tries.
-// Source: make_qx_quants and make_qkx2_quants of ggml's ggml-quants.c; docs/spec/files.md#writing.
+// Source: make_qx_quants of ggml's ggml-quants.c; docs/spec/files.md#writing.
 //
 // Sums go through a group in order, in float32 with one rounding an operation, so that blocks have the same bits
 // everywhere.
@@ -54,81 +54,6 @@ struct ScaleSums {
     qq += sign * (weight * static_cast<float>(q) * static_cast<float>(q));
   }
 };
-
-/// What stands for a group: x = scale * q - offset.
-struct Line {
-  float scale = 0, offset = 0;
-};
-
-/// How a line through a group is looked for.
-struct Search {
-  int most;      ///< the largest code
-  float first;   ///< of the widths, which are those of most + first, most + first + 0.1, ...
-  int steps;     ///< widths after the first one
-  bool by_size;  ///< errors count by their size, else by their square
-};
-
-/// The line of the least weighted error among those that least squares give for the codes of several widths; the line
-/// from the least number to the largest is the one to beat. The offset is at least 0.
-template <int n>
-Line fit_line(const float* x, const float* weights, const Search& search, std::uint8_t* codes) {
-  float least = x[0], largest = x[0], sum_w = weights[0], sum_x = weights[0] * x[0];
-  for (int i = 1; i < n; ++i) {
-    least = std::min(least, x[i]);
-    largest = std::max(largest, x[i]);
-    sum_w += weights[i];
-    sum_x += weights[i] * x[i];
-  }
-  least = std::min(least, 0.0f);
-  if (largest == least) {
-    std::fill_n(codes, n, std::uint8_t{0});
-    return {0, -least};
-  }
-  // From the beginning of the best line so far.
-  const auto code_all = [&](float inverse, std::uint8_t* to) {
-    for (int i = 0; i < n; ++i) to[i] = static_cast<std::uint8_t>(nearest(inverse * (x[i] - least), 0, search.most));
-  };
-  const auto error_of = [&](float scale, float begin, const std::uint8_t* of) {
-    float sum = 0;
-    for (int i = 0; i < n; ++i) {
-      const float away = scale * static_cast<float>(of[i]) + begin - x[i];
-      sum += weights[i] * (search.by_size ? std::fabs(away) : away * away);
-    }
-    return sum;
-  };
-  const auto most = static_cast<float>(search.most);
-  float inverse = most / (largest - least), scale = 1 / inverse;
-  code_all(inverse, codes);
-  float best = error_of(scale, least, codes);
-  std::uint8_t tried[n];
-  for (int step = 0; step <= search.steps; ++step) {
-    inverse = (search.first + 0.1f * static_cast<float>(step) + most) / (largest - least);
-    code_all(inverse, tried);
-    float sum_q = 0, sum_qq = 0, sum_qx = 0;
-    for (int i = 0; i < n; ++i) {
-      const auto q = static_cast<float>(tried[i]);
-      sum_q += weights[i] * q;
-      sum_qq += weights[i] * q * q;
-      sum_qx += weights[i] * q * x[i];
-    }
-    const float divisor = sum_w * sum_qq - sum_q * sum_q;
-    if (!(divisor > 0)) continue;
-    float of_scale = (sum_w * sum_qx - sum_x * sum_q) / divisor;
-    float begin = (sum_qq * sum_x - sum_q * sum_qx) / divisor;
-    if (begin > 0) {
-      begin = 0;
-      of_scale = sum_qx / sum_qq;
-    }
-    const float error = error_of(of_scale, begin, tried);
-    if (error < best) {
-      std::copy_n(tried, n, codes);
-      best = error;
-      scale = of_scale;
-      least = begin;
-    }
-  }
-  return {scale, -least};
-}
 
 /// The scale of the least weighted error among those of 19 widths, with codes of -half to half - 1, which are stored
 /// with half added.
