@@ -14,15 +14,27 @@ layer, without attention.
 from __future__ import annotations
 
 import argparse
+import re
 import statistics
+import sys
 import time
+from pathlib import Path
 
 import torch
-from gptq_language_model import pages
-from llama import TEXT, Llama, Tokenizer, model_path
 from torch import nn
 
 import bie
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests/python"))
+from llama import TEXT, Llama, Tokenizer, model_path  # noqa: E402
+
+
+def pages(words, tokens):
+    """Token ids of the pages of docs/, in sequences of 256."""
+    text = " ".join(page.read_text() for page in sorted((ROOT / "docs").rglob("*.md")))
+    text = re.sub(r"[^ -~]+", " ", text)[: 6 * tokens]
+    return torch.tensor(words.encode(text)[:tokens]).split(256)
 
 
 def model_of(file: bie.formats.GgufFile, activation: str) -> Llama:

@@ -39,7 +39,7 @@ def main() -> None:
 
     images = data.tensors[0][:1024].split(128)
     for method in ("nearest", "gptq"):
-        options = {"bits": arguments.bits, "group_size": 64, "act_order": True, "static_groups": True}
+        options = {"bits": arguments.bits, "group_size": 64}
         report = quantize(copy.deepcopy(model), images, method=method, **options)
         print(report)
         print(f"{arguments.bits} bits, {method}: test accuracy {100 * accuracy(report.model, test):.2f} %")

@@ -7,11 +7,11 @@
 
 #include "bie/formats/error.h"
 #include "bie/llm/config.h"
+#include "bie/weights/second_moment.h"
 #include "llm/architectures.h"
 #include "llm/decoder.h"
 #include "llm/gptq.h"
 #include "llm/model_tensors.h"
-#include "llm/second_moment.h"
 
 namespace bie::llm {
 namespace {
@@ -82,17 +82,17 @@ class Work {
     const auto parts = linear_parts(config_);
     const auto [query, key, value, output, gate, up, down] = parts;
     is_made_ = std::all_of(parts.begin(), parts.end(), [&](const LinearPart& part) { return found(index, part); });
-    const auto add = [&](SecondMoment& moment, const std::vector<float>& x) {
+    const auto add = [&](weights::SecondMoment& moment, const std::vector<float>& x) {
       if (!is_made_) moment.add(x.data(), work_.window, parallel_);
     };
-    SecondMoment before(config_.width);
+    weights::SecondMoment before(config_.width);
     each([&](std::size_t) {
       pass_.read_attention(w);
       add(before, pass_.normed());
     });
     finish(index, {query, key, value}, &before, &w);
 
-    SecondMoment mixed(output.inputs);
+    weights::SecondMoment mixed(output.inputs);
     each([&](std::size_t i) {
       pass_.read_attention(w);
       pass_.attend(w, index);
@@ -101,7 +101,7 @@ class Work {
     });
     finish(index, {output}, &mixed, &w);
 
-    SecondMoment inner(config_.width);
+    weights::SecondMoment inner(config_.width);
     each([&](std::size_t i) {
       pass_.mixed().swap(kept_[i]);
       pass_.join_attention(w);
@@ -110,7 +110,7 @@ class Work {
     });
     finish(index, {gate, up}, &inner, &w);
 
-    SecondMoment gated(config_.inner);
+    weights::SecondMoment gated(config_.inner);
     each([&](std::size_t i) {
       pass_.read_inner(w);
       pass_.gate(w);
@@ -127,14 +127,14 @@ class Work {
 
   void head() {
     const char* const name = has_head_ ? "output" : "token_embd";
-    SecondMoment states(config_.width);
+    weights::SecondMoment states(config_.width);
     if (find(name, config_.vocabulary, config_.width)) return;
     const Vector norm = tensors_.vector("output_norm.weight", config_.width);
     each([&](std::size_t) {
       pass_.read_head(norm);
       states.add(pass_.normed().data(), work_.window, parallel_);
     });
-    const ErrorFeedback feedback(what(name), states.take(), config_.width, parallel_);
+    const weights::ErrorFeedback feedback(what(name), states.take(), config_.width, parallel_);
     finish(name, config_.vocabulary, config_.width, &feedback);
   }
 
@@ -150,8 +150,9 @@ class Work {
   }
 
   /// Linears that read the same inputs.
-  void finish(std::int64_t index, const std::vector<LinearPart>& linears, SecondMoment* moment, LayerWeights* w) {
-    std::optional<ErrorFeedback> feedback;
+  void finish(std::int64_t index, const std::vector<LinearPart>& linears, weights::SecondMoment* moment,
+              LayerWeights* w) {
+    std::optional<weights::ErrorFeedback> feedback;
     if (!is_made_)
       feedback.emplace(what(layer_prefix(index) + linears.front().name), moment->take(), moment->size(), parallel_);
     for (const LinearPart& part : linears) {
@@ -163,7 +164,8 @@ class Work {
   }
 
   /// A matrix that is there, or is made and put there.
-  GgufTensor finish(const std::string& name, std::int64_t rows, std::int64_t columns, const ErrorFeedback* feedback) {
+  GgufTensor finish(const std::string& name, std::int64_t rows, std::int64_t columns,
+                    const weights::ErrorFeedback* feedback) {
     if (std::optional<GgufTensor> there = find(name, rows, columns)) return *there;
     const GgufType& type = work_.type_of(name + ".weight");
     const OpenMatrix matrix = tensors_.open(name, rows, columns);

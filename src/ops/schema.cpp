@@ -112,6 +112,11 @@ TORCH_LIBRARY(bie, m) {
   m.def(
       "weight_only_ranges(Tensor weight, int bits, int group_size=-1, *, bool asym=False, ScalarType? dtype=None) -> "
       "(Tensor scales, Tensor zeros)");
+  // Codes by GPTQ, bie/weights/gptq.h. codes [k, n] int32; scales and zeros as weight_only_ranges has them.
+  m.def(
+      "gptq(Tensor weight, Tensor hessian, int bits, int group_size, *, bool asym, ScalarType dtype, "
+      "float shrinkage, float damping) -> (Tensor codes, Tensor scales, Tensor zeros)");
+  m.def("add_second_moment(Tensor(a!) sum, Tensor x) -> ()");
   m.def("mixed_rows(Tensor q_groups, int words, str name) -> (int[] bit_rows, Tensor g_idx)");
   m.def("check_groups_entry(Tensor entry, int rows, int groups, str name) -> ()");
   m.def("check_permutation_entry(Tensor entry, int rows, str name) -> ()");

@@ -1,4 +1,4 @@
-#include "llm/second_moment.h"
+#include "bie/weights/second_moment.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,24 +6,24 @@
 #include "bie/kernels/double_gemm.h"
 #include "bie/kernels/isa.h"
 
-namespace bie::llm {
+namespace bie::weights {
 
-void SecondMoment::add(const float* x, std::int64_t rows, const kernels::Parallel& parallel) {
+void add_second_moment(const double* x, std::int64_t rows, std::int64_t size, double* sum,
+                       const kernels::Parallel& parallel) {
   constexpr std::int64_t block = 128;
   const kernels::DoubleGemmKernel& gemm =
       kernels::choose(kernels::double_gemm_table(), kernels::DoubleGemm{}, kernels::host().isas);
-  x_.assign(x, x + rows * size_);
-  for (std::int64_t at = 0; at < size_; at += block) {
-    const double* const from = x_.data() + at;
-    gemm.run({std::min(block, size_ - at),
-              size_ - at,
-              rows,
-              {from, 1, size_},
-              {from, size_, 1},
-              sum_.data() + at * size_ + at,
-              size_},
-             parallel);
+  for (std::int64_t at = 0; at < size; at += block) {
+    const double* const from = x + at;
+    gemm.run(
+        {std::min(block, size - at), size - at, rows, {from, 1, size}, {from, size, 1}, sum + at * size + at, size},
+        parallel);
   }
+}
+
+void SecondMoment::add(const float* x, std::int64_t rows, const kernels::Parallel& parallel) {
+  x_.assign(x, x + rows * size_);
+  add_second_moment(x_.data(), rows, size_, sum_.data(), parallel);
   rows_ += rows;
 }
 
@@ -37,4 +37,4 @@ std::vector<double> SecondMoment::take() {
   return std::move(sum_);
 }
 
-}  // namespace bie::llm
+}  // namespace bie::weights

@@ -13,10 +13,12 @@
 #include "bie/formats/error.h"
 #include "bie/formats/gguf_writer.h"
 #include "bie/kernels/parallel.h"
-#include "llm/second_moment.h"
+#include "bie/weights/second_moment.h"
 
 namespace bie::llm {
 namespace {
+
+using weights::ErrorFeedback, weights::SecondMoment;
 
 /// Numbers of -1 to 1 that every run has alike.
 class Numbers {

@@ -116,7 +116,7 @@ def test_gptq_is_that_of_the_cpu(whole_zeros):
     for device in ("cpu", "cuda"):
         hessian = bie.quantization.Hessian(64, device)
         hessian.add(x.to(device))
-        options = {"bits": 4, "group_size": 16, "act_order": True, "whole_zeros": whole_zeros}
+        options = {"bits": 4, "group_size": 16, "whole_zeros": whole_zeros}
         found.append(bie.quantization.gptq(weight.to(device), hessian.matrix(), **options).values().cpu())
     same = (found[0] - found[1]).abs().amax(1) < 1e-4  # a tie may be broken another way, and all that follows
     assert same.double().mean() > 0.7

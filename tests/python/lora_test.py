@@ -90,11 +90,13 @@ def test_a_merge_goes_into_codes_and_says_what_it_lost(target, options, worst):
 
 
 def test_a_merge_keeps_the_grid_where_that_loses_less():
-    """Codes in an order of their own, by GPTQ, stay in it when the change is small."""
+    """Groups of scattered inputs, as act-order files have them, stay when the change is small."""
     torch.manual_seed(0)
-    data = [torch.randn(64, 64) @ torch.randn(64, 64) for _ in range(2)]
-    model = nn.Sequential(nn.Linear(64, 16))
-    bie.quantization.quantize(model, data, bits=4, group_size=16, act_order=True)
+    scattered = torch.randperm(64)
+    model = nn.Sequential(bie.nn.MPQLinear(64, 16, w_bit=4, group_size=16, use_gba_quant=True, dtype=torch.float32))
+    coded = bie.quantization.round_to_nearest(torch.randn(16, 64), 4, 16)
+    back = scattered.argsort()
+    model[0].set_codes(coded.codes[back], coded.scales, coded.zeros, coded.g_idx[back])
     order, words = model[0].g_idx.clone(), model[0].qweight.detach().clone()
     bie.nn.add_adapters(model, rank=2)
     nn.init.normal_(model[0].B, 0, 1e-4)

@@ -7,7 +7,12 @@
 
 #include "bie/kernels/parallel.h"
 
-namespace bie::llm {
+namespace bie::weights {
+
+/// Adds x^T . x of x [rows, size] to the upper triangle of sum [size, size], each row's products in the order of the
+/// rows by one fused multiply-add each. Below the diagonal numbers of blocks that hold the diagonal change too.
+void add_second_moment(const double* x, std::int64_t rows, std::int64_t size, double* sum,
+                       const kernels::Parallel& parallel);
 
 /// H = mean of x . x^T in double: each row's products are added in the order of the rows, one fused multiply-add each.
 class SecondMoment {
@@ -25,4 +30,4 @@ class SecondMoment {
   std::vector<double> sum_, x_;  ///< of the sum blocks of rows from the diagonal on
 };
 
-}  // namespace bie::llm
+}  // namespace bie::weights

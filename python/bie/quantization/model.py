@@ -91,9 +91,8 @@ def quantize(
     bits: int = 4,
     group_size: int = 128,
     method: str = "gptq",
-    act_order: bool = False,
-    static_groups: bool | None = None,
-    damping: float = 0.01,
+    shrinkage: float = 1.0,
+    damping: float = 0.05,
     whole_zeros: bool = False,
     filter: Filter | None = None,
     inplace: bool = True,
@@ -116,7 +115,7 @@ def quantize(
         batches: what the model is called with: a tensor, a tuple of arguments or a dict of keywords each. Some hundred
             examples do; they are gone through once a layer. Of the inputs and labels of a loader the inputs are taken,
             with a warning, where ``forward`` takes one argument.
-        bits, group_size, act_order, static_groups, damping, whole_zeros: those of :func:`gptq`.
+        bits, group_size, shrinkage, damping, whole_zeros: those of :func:`gptq`.
         method: ``"gptq"``, or ``"nearest"``, whose codes need no data; the errors of the report do.
         filter: ``(name, module) -> bool``, whether to quantise.
         inplace: change ``model``, or a deep copy of it.
@@ -140,8 +139,8 @@ def quantize(
     if not batches:
         raise ValueError("quantize: there is no batch")
     numbers = {"bits": bits, "group_size": group_size, "whole_zeros": whole_zeros}
-    extra = {"act_order": act_order, "static_groups": static_groups, "damping": damping}
-    _check_options(numbers, extra, options)
+    added = {"shrinkage": shrinkage, "damping": damping}
+    _check_options(numbers, added, options)
     if call is None:
         batches = _without_labels(model, batches)
     model = model if inplace else copy.deepcopy(model)
@@ -169,7 +168,7 @@ def quantize(
                 if place.tie is not None:
                     _report_head(report, place, hessian, numbers)
                     continue
-                layer = _replace(report, place, hessian, method, numbers, extra, options)
+                layer = _replace(report, place, hessian, method, numbers, added, options)
                 if layer is not None:
                     made.append((layer, place.training))
     finally:
@@ -182,14 +181,14 @@ def quantize(
     return report
 
 
-def _check_options(numbers: dict[str, Any], extra: dict[str, Any], options: dict[str, Any]) -> None:
+def _check_options(numbers: dict[str, Any], added: dict[str, float], options: dict[str, Any]) -> None:
     """A number that suits no layer is an error of the call, before anything is changed."""
     size, plain = 8, nn.Linear(1, 1, bias=False, device="meta")
     plain.in_features = plain.out_features = size
     plain.weight = nn.Parameter(torch.zeros(size, size), requires_grad=False)
     try:
         layer = _layer_for(plain, numbers, options)
-        gptq(plain.weight, torch.eye(size), **numbers, **extra, dtype=layer.dtype)
+        gptq(plain.weight, torch.eye(size), **numbers, **added, dtype=layer.dtype)
     except ValueError as error:
         raise ValueError(f"quantize: {str(error).removeprefix('gptq: ')}") from error
 
@@ -338,7 +337,7 @@ def _replace(
     hessian: Tensor,
     method: str,
     numbers: dict[str, Any],
-    extra: dict[str, Any],
+    added: dict[str, float],
     options: dict[str, Any],
 ) -> MPQLinear | None:
     """The new layer, in its place; None where it cannot hold the weight, which the report says."""
@@ -348,7 +347,7 @@ def _replace(
         layer = _layer_for(linear, numbers, options)
         nearest = coded = round_to_nearest(weight, **numbers, dtype=layer.dtype)
         if method == "gptq":
-            coded = gptq(weight, hessian, **numbers, **extra, dtype=layer.dtype)
+            coded = gptq(weight, hessian, **numbers, **added, dtype=layer.dtype)
     except ValueError as error:
         report.skipped.append(_left(place, str(error)))
         return None
