@@ -129,6 +129,12 @@ write("gguf_fuzz", "alignment", gguf([aligned], [("a", 8, [64], 68), ("b", 3, [3
 
 write("importance_fuzz", "two", gguf([], [(f"{n}.{end}", 0, [k], 4 * k) for n in "ab" for end, k in SUMS.items()]))
 write("importance_fuzz", "rows", gguf([], [("a.in_sum2", 0, [3, 2], 24), ("a.counts", 0, [1, 2], 8)]))
+for name, choices in (("two", ["one", " two"]), ("three", ["a", "b", "\u00e9\U0001f600"])):
+    line = {"context": "How many?", "choices": choices, "answer": 1, "more": [1, None]}
+    write("asked_choices_fuzz", name, json.dumps(line).encode())
+for kinds in (["Q4_0", "f16"], ["W3G64", "w8g1024", "tq2_0"]):
+    entries = [{"name": f"blk.{i}.attn_q.weight", "type": kind} for i, kind in enumerate(kinds)]
+    write("planned_types_fuzz", str(len(kinds)), json.dumps({"plan": entries, "bytes": 7}).encode())
 
 
 def reference(vocabulary: int, kept: int, tokens: int) -> bytes:

@@ -127,9 +127,9 @@ class TestSize:
             ([{"name": "*", "type": "Q8_0"}], 'expected the whole name of a matrix, got "\\*"'),
             ([{"name": "x", "type": "Q9"}], 'expected a type among .*, got "q9"'),
             ([{"name": 3, "type": "Q8_0"}], 'expected a "name" and a "type" in entry 0'),
-            ([[[[[]]]]], 'expected a "name" and a "type" in entry 0'),
+            ([[[[[]]]]], r'expected a "name" and a "type" in entry 0, got an array'),
             ({}, 'expected an object with a list "plan"'),
-            ("DEEP", 'expected a "name" and a "type" in entry 0'),
+            ("DEEP", 'expected an object with a list "plan"'),
         ],
     )
     def test_plans_that_lie(self, quantize, source, tmp_path, plan, sentence):

@@ -13,6 +13,17 @@
 
 namespace bie::llm {
 
+/// A question as texts.
+struct AskedChoices {
+  std::string context;
+  std::vector<std::string> choices;  ///< two at least, none of them empty
+  std::size_t answer;                ///< which one is right
+};
+
+/// {"context": TEXT, "choices": [TEXT, ...], "answer": NUMBER} of JSON, other keys aside.
+/// @throws formats::Error, one sentence.
+AskedChoices asked_choices(const std::string& json);
+
 struct Question {
   std::vector<std::int32_t> context;               ///< one token at least
   std::vector<std::vector<std::int32_t>> choices;  ///< of one token each at least

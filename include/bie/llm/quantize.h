@@ -25,6 +25,10 @@ struct TypePlan {
   bool fit = false;  ///< where rows are no whole blocks of a type, take the next best one
 };
 
+/// {"plan": [{"name": MATRIX, "type": TYPE}, ...]} of JSON, other keys aside, as entries of TypePlan::keep.
+/// @throws formats::Error, one sentence.
+std::vector<std::pair<std::string, const formats::GgufType*>> planned_types(const std::string& json);
+
 /// GPTQ's text: docs/spec/language-models.md#gptq-on-the-grid-of-a-type.
 struct Calibration {
   std::vector<std::int32_t> tokens;

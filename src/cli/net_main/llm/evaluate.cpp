@@ -15,49 +15,15 @@
 #include "cli/support/progress_bar.h"
 #include "cli/support/result.h"
 #include "cli/support/text.h"
-#include "formats/json_text.h"
 
 namespace bie::cli {
 namespace {
 
 /// A line of the file.
 struct Asked {
-  std::string context;
-  std::vector<std::string> choices;
-  std::size_t answer;
+  llm::AskedChoices of;
   std::size_t line;
 };
-
-/// The text that a line has under a key. @throws formats::Error
-const std::string& text_at(const nlohmann::json& json, const char* key) {
-  const auto found = json.find(key);
-  if (found == json.end()) throw formats::Error(formats::joined(formats::in_quotes(key), " is missing"));
-  if (!found->is_string())
-    throw formats::Error(formats::joined(formats::in_quotes(key), ": expected a text, got ", formats::shown(*found)));
-  return found->get_ref<const std::string&>();
-}
-
-Asked asked_of(const std::string& line) {
-  const nlohmann::json json = formats::parse_json(line);
-  if (!json.is_object()) throw formats::Error("expected an object of JSON, got none that can be read");
-  Asked asked{text_at(json, "context"), {}, 0, 0};
-  const auto choices = json.find("choices");
-  if (choices == json.end() || !choices->is_array() || choices->size() < 2)
-    throw formats::Error("\"choices\": expected a list of two texts at least, got " +
-                         (choices == json.end() ? std::string("none") : formats::shown(*choices)));
-  for (const nlohmann::json& choice : *choices) {
-    if (!choice.is_string() || choice.get_ref<const std::string&>().empty())
-      throw formats::Error("\"choices\": expected texts that are not empty, got " + formats::shown(choice));
-    asked.choices.push_back(choice.get<std::string>());
-  }
-  const auto answer = json.find("answer");
-  if (answer == json.end()) throw formats::Error("\"answer\" is missing");
-  if (!formats::is_whole(*answer, 0, std::ssize(asked.choices) - 1))
-    throw formats::Error(
-        formats::joined("\"answer\": expected 0 to ", asked.choices.size() - 1, ", got ", formats::shown(*answer)));
-  asked.answer = answer->get<std::size_t>();
-  return asked;
-}
 
 [[noreturn]] void fail_line(std::size_t line, const std::string& sentence) {
   throw formats::Error(formats::joined("--choices: line ", line, ": ", sentence));
@@ -70,11 +36,10 @@ std::vector<Asked> asked_of_file(const std::string& path) {
     ++number;
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
     try {
-      all.push_back(asked_of(line));
+      all.push_back({llm::asked_choices(line), number});
     } catch (const formats::Error& error) {
       fail_line(number, error.what());
     }
-    all.back().line = number;
   }
   if (all.empty()) throw formats::Error("--choices: expected a question in each line, got empty lines alone");
   return all;
@@ -104,7 +69,7 @@ Answers answers_of(const std::string& model, const EvaluateArguments& a, const s
   std::int64_t longest = 0;
   for (const Asked& asked : all) {
     try {
-      questions.push_back(llm::question_of(language.tokenizer, asked.context, asked.choices));
+      questions.push_back(llm::question_of(language.tokenizer, asked.of.context, asked.of.choices));
     } catch (const formats::Error& error) {
       fail_line(asked.line, error.what());
     }
@@ -126,9 +91,9 @@ Answers answers_of(const std::string& model, const EvaluateArguments& a, const s
   Answers answers;
   for (std::size_t q = 0; q < all.size(); ++q) {
     std::vector<double> by_byte = scores[q];
-    for (std::size_t c = 0; c < by_byte.size(); ++c) by_byte[c] /= length_of(all[q].choices[c]);
-    answers.by_sum.push_back(best_of(scores[q]) == all[q].answer);
-    answers.by_bytes.push_back(best_of(by_byte) == all[q].answer);
+    for (std::size_t c = 0; c < by_byte.size(); ++c) by_byte[c] /= length_of(all[q].of.choices[c]);
+    answers.by_sum.push_back(best_of(scores[q]) == all[q].of.answer);
+    answers.by_bytes.push_back(best_of(by_byte) == all[q].of.answer);
   }
   return answers;
 }

@@ -61,22 +61,11 @@ llm::TypePlan read_plan(const QuantizeArguments& a) {
   constexpr std::size_t most_bytes = 64 << 20;
   const std::string text = text_of_file(a.plan);
   if (text.size() > most_bytes) fail("expected at most 64 MiB, got more");
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("plan") || !json["plan"].is_array())
-    fail("expected an object with a list \"plan\", as bie quantize -o PLAN.json writes it");
   llm::TypePlan plan = named_types(a);
-  for (const Json& entry : json["plan"]) {
-    const bool is_entry = entry.is_object() && entry.contains("name") && entry["name"].is_string() &&
-                          entry.contains("type") && entry["type"].is_string();
-    if (!is_entry)
-      fail(formats::joined("expected a \"name\" and a \"type\" in entry ", plan.keep.size() - a.keep.size(),
-                           ", got another"));
-    const std::string name = entry["name"], type = formats::lower(entry["type"].get<std::string>());
-    if (formats::written_type(type) == nullptr)
-      fail("expected a type among " + formats::written_type_names() + ", got " + formats::in_quotes(type));
-    if (name.find_first_of("*?") != std::string::npos)
-      fail("expected the whole name of a matrix, got " + formats::in_quotes(name));
-    plan.keep.emplace_back(name, formats::written_type(type));
+  try {
+    for (auto& entry : llm::planned_types(text)) plan.keep.push_back(std::move(entry));
+  } catch (const formats::Error& error) {
+    fail(error.what());
   }
   return plan;
 }
