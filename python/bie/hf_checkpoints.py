@@ -31,6 +31,8 @@ class BieConfig(QuantizationConfigMixin):
 
         {"quant_method": "bie", "format_version": 1,
          "layers": {"encoder.0.linear": {"class": "Q8Linear", "in_features": 64, "out_features": 64, "bias": true}}}
+
+    A layer with ``"g_idx": false`` has none among the checkpoint's tensors: its groups are consecutive inputs.
     """
 
     def __init__(self, layers: dict[str, dict[str, Any]] | None = None, format_version: int = 1, **kwargs: Any) -> None:
@@ -71,6 +73,7 @@ def _empty(description: dict[str, Any]) -> nn.Module:
     known = (QuantLayer, WeightOnlyLinear, WeightOnlyEmbedding)
     if not (inspect.isclass(cls) and issubclass(cls, known)):
         raise ValueError(f"the checkpoint has a layer of class {description.get('class')!r}, which is none of bie.nn")
+    arguments.pop("g_idx", None)
     dtype = getattr(torch, str(arguments.pop("dtype", "float32")), None)
     arguments = {name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()}
     layer = cls(**arguments, dtype=dtype, device="meta")
@@ -122,7 +125,12 @@ class BieQuantizer(HfQuantizer):
                 raise ValueError(f"the checkpoint has a layer inside of {parent}, which is torch's attention")
             setattr(place, leaf, _empty(description))
         put_heads(model, heads)
+        if any(self._has_usual_groups(name) for name in self.quantization_config.layers):
+            model._keys_to_ignore_on_load_missing = [*(model._keys_to_ignore_on_load_missing or ()), r"\.g_idx$"]
         return model
+
+    def _has_usual_groups(self, name: str) -> bool:
+        return self.quantization_config.layers[name].get("g_idx") is False
 
     def _heads(self) -> dict[str, str]:
         """The name of the table for that of each head over a table of codes."""
@@ -145,6 +153,9 @@ class BieQuantizer(HfQuantizer):
                 layer._scale_ready = False
                 layer.eval()
             else:
+                if self._has_usual_groups(name):
+                    inputs = torch.arange(layer.in_channels, dtype=torch.int32, device=layer.qweight.device)
+                    layer.g_idx = inputs // layer.group_size
                 kind = layer._parameter if isinstance(layer, WeightOnlyLinear) else type(_empty_rows())
                 if not isinstance(layer.qweight, kind):
                     layer.qweight = kind(layer.qweight.detach(), requires_grad=False)

@@ -63,7 +63,9 @@ void check_method(const WeightsFolder& folder, const std::string& file, const Js
   const std::string method = text_at(config, "quant_method");
   const auto* known = std::find_if(std::begin(methods), std::end(methods), [&](auto& m) { return m.key == method; });
   if (known != std::end(methods)) refuse(known->name, "quant_method", method);
-  if (!method.empty() && method != "gptq") refuse("a method that bie does not know", "quant_method", method);
+  const bool is_own = method == "bie";  // whose layers stand in the metadata of the file
+  if (is_own && folder.own.empty()) refuse("bie.hf.quantize_model, which transformers reads", "quant_method", method);
+  if (!method.empty() && method != "gptq" && !is_own) refuse("a method that bie does not know", "quant_method", method);
   const std::string format = text_at(config, "checkpoint_format");
   if (is_set(config, "is_marlin_format")) refuse("marlin", "is_marlin_format", "true");
   if (!format.empty() && format != "gptq" && format != "gptq_v2")

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from model_folders import write_whole_folder
 from opened_codes import codes_of
 from safetensors.torch import load_file, save_file
 
+from bie.hf import load
+from bie.nn import MPQLinear
 from bie.quantization import Hessian, gptq
 
 NAME, WIDTH = "model.layers.0.self_attn.q_proj", 64
@@ -67,3 +70,41 @@ def test_codes_scales_and_zeros_of_the_command(target, bie, tmp_path):
         assert torch.equal(torch.from_numpy(found.whole.copy()).t().int(), whole_zeros)
     else:
         assert torch.equal(torch.from_numpy(found.zeros.copy()).t(), coded.zeros)
+
+
+KINDS = {
+    "tied llama": (["--type", "w4g16"], "WeightOnlyEmbedding"),
+    "llama": (["--type", "w3g48", "--fit"], "WeightOnlyEmbedding"),  # words that are not full
+    "llama with biases": (["--type", "w2g32", "--embedding", "f16", "--head", "w8g64"], "Embedding"),
+    "gemma3": (["--type", "w5g32"], "WeightOnlyEmbedding"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_transformers_loads_a_folder_as_bie_hf_does(kind, bie, tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    options, table = KINDS[kind]
+    write_whole_folder(tmp_path / "model", kind)
+    told(bie, "quantize", tmp_path / "model", "-o", tmp_path / "made", "--json", *options)
+    wanted = load(tmp_path / "made")
+    found, report = AutoModelForCausalLM.from_pretrained(
+        tmp_path / "made", dtype=torch.float32, output_loading_info=True
+    )
+    assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    assert type(found.get_input_embeddings()).__name__ == table
+    assert type(found.model.layers[0].self_attn.q_proj) is MPQLinear
+    ids = torch.arange(12).view(1, 12) % 90
+    with torch.no_grad():
+        assert torch.equal(found(ids).logits, wanted(ids).logits)
+        found.save_pretrained(tmp_path / "again")
+        again = AutoModelForCausalLM.from_pretrained(tmp_path / "again", dtype=torch.float32)
+        assert torch.equal(found(ids).logits, again(ids).logits)
+
+
+def test_transformers_alone_says_that_it_does_not_know_the_codes(bie, tmp_path):
+    write_whole_folder(tmp_path / "model", "tied llama")
+    told(bie, "quantize", tmp_path / "model", "-o", tmp_path / "made", "--json", "--type", "w4g16")
+    program = f"import transformers; transformers.AutoModelForCausalLM.from_pretrained({str(tmp_path / 'made')!r})"
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "Unknown quantization type, got bie" in process.stdout + process.stderr

@@ -31,6 +31,7 @@ using formats::joined;
 using nlohmann::json;
 
 constexpr const char* weights_file = "model.safetensors";
+constexpr const char *table_stem = "model.embed_tokens", *head_stem = "lm_head";
 
 /// Bytes that are made when it is their turn.
 using Make = std::function<std::vector<std::uint8_t>()>;
@@ -65,7 +66,10 @@ class Writer {
     for (const auto& [name, layer] : model_.ternary)
       add_matrix(name + ".weight", layer.out_features, layer.in_features);
     std::map<std::string, std::string> files = text_files(model_, dtype());
-    if (is_gptq()) describe_gptq(&files);
+    if (is_gptq())
+      describe_gptq(&files);
+    else
+      describe_own(&files);
     std::map<std::string, std::string> metadata = {{"format", "pt"}};
     if (!is_gptq()) metadata["bie"] = own_metadata();
     WrittenFolder result{formats::safetensors_bytes(weights_file, arrays_, metadata), 0, weights_};
@@ -160,6 +164,8 @@ class Writer {
     if (!is_table) add_index(stem, shape);
     layers_[stem] = {{"bits", type.bits}, {"group_size", type.group}};
     if (is_table) layers_[stem]["embedding_dim"] = columns;
+    outputs_[stem] = rows;
+    inputs_[stem] = columns;
   }
 
   /// The group of each input; words that are not full do not tell how many inputs there are.
@@ -203,10 +209,45 @@ class Writer {
     return moved;
   }
 
+  bool has_head_of_codes() const { return layers_.contains(table_stem) && model_.is_tied(); }
+
   std::string own_metadata() const {
     json own = {{"format_version", 1}, {"kind", "weights"}, {"layers", layers_}};
-    if (layers_.contains("model.embed_tokens") && model_.is_tied()) own["heads"] = {{"lm_head", "model.embed_tokens"}};
+    if (has_head_of_codes()) own["heads"] = {{head_stem, table_stem}};
     return own.dump();
+  }
+
+  /// transformers' configuration names each layer's class of bie.nn, python/bie/hf_checkpoints.py.
+  void describe_own(std::map<std::string, std::string>* files) const {
+    if (layers_.empty()) return;
+    json layers;
+    for (const auto& [stem, sizes] : layers_.items()) {
+      json& layer = layers[stem];
+      const auto bits = sizes["bits"], group = sizes["group_size"];
+      if (sizes.contains("embedding_dim"))
+        layer = {{"class", "WeightOnlyEmbedding"},
+                 {"num_embeddings", outputs_.at(stem)},
+                 {"embedding_dim", inputs_.at(stem)},
+                 {"bits", bits},
+                 {"factor", config_.embedding_factor}};
+      else
+        layer = {{"class", "MPQLinear"},
+                 {"in_channels", inputs_.at(stem)},
+                 {"out_channels", outputs_.at(stem)},
+                 {"w_bit", bits},
+                 {"use_gba_quant", true},
+                 {"disable_bias", !arrays_.contains(stem + ".bias")},
+                 {"g_idx", arrays_.contains(stem + ".g_idx")}};
+      layer.update({{"group_size", group}, {"dtype", "float32"}});
+    }
+    if (has_head_of_codes()) layers[head_stem] = {{"class", "TiedHead"}, {"table", table_stem}};
+    add_quantization({{"quant_method", "bie"}, {"format_version", 1}, {"layers", layers}}, files);
+  }
+
+  static void add_quantization(const json& description, std::map<std::string, std::string>* files) {
+    json config = formats::parse_json((*files)["config.json"]);
+    config["quantization_config"] = description;
+    (*files)["config.json"] = config.dump(2) + "\n";
   }
 
   /// The configuration states the bits and groups that most layers have, and names the others in `dynamic`.
@@ -227,9 +268,7 @@ class Writer {
       if (layer.dump() != usual) description["dynamic"]["+:" + pattern_of(stem)] = layer;
     add_plain_linears(&description);
     (*files)["quantize_config.json"] = description.dump(2) + "\n";
-    json config = formats::parse_json((*files)["config.json"]);
-    config["quantization_config"] = description;
-    (*files)["config.json"] = config.dump(2) + "\n";
+    add_quantization(description, files);
   }
 
   /// Linears of plain numbers among those of codes.
@@ -253,6 +292,7 @@ class Writer {
   const Family* family_;
   std::map<std::string, DenseArray> arrays_;
   json layers_ = json::object();  ///< bits and groups by the names of layers
+  std::map<std::string, std::int64_t> outputs_, inputs_;
   std::int64_t weights_ = 0;
   std::size_t done_ = 0;
 };
