@@ -86,7 +86,7 @@ class LineFit {
     code(codes_inverse_);
     Lane best, error;
     error_of(scale_, least_, best);
-    // Nothing is less.
+    // No error is below -1, so that a flat group keeps its line.
     each_lane([&](int lane) { best[lane] = flat[lane] != 0 ? -1.0F : best[lane]; });
     for (int step = 0; step <= search_.steps; ++step) {
       const float width = search_.first + 0.1F * static_cast<float>(step) + most;
