@@ -162,9 +162,9 @@ def offence(file: PurePosixPath, text: str, target: PurePosixPath | None) -> str
         if target.is_relative_to(folder) and not (file.is_relative_to(folder) or file.parent == BACKEND):
             return f"{folder} is included by itself and {BACKEND}/*.cpp alone"
     if target.is_relative_to(REFERENCE):
-        table = file.parent == CPU and file.suffix == ".cpp"
-        if not table and not file.is_relative_to(REFERENCE):
-            return f"{REFERENCE} is included by itself and {CPU}/*.cpp alone"
+        has_tables = file.parent == CPU or (file.parent.parent == CPU and file.parent not in [*ISA_FOLDERS, PASSES])
+        if not (has_tables and file.suffix == ".cpp") and not file.is_relative_to(REFERENCE):
+            return f"{REFERENCE} is included by itself and the tables of {CPU} alone"
     target_room = room_of(target)
     if room is None or target_room is None or target_room in MAY_INCLUDE.get(room, ()):
         return None

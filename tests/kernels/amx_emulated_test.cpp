@@ -10,8 +10,8 @@
 #include "bie/kernels/int8_conv2d.h"
 #include "conv2d_sweep.h"
 #include "gemm_sweep.h"
-#include "kernels/cpu/conv2d_driver.h"
-#include "kernels/cpu/gemm_driver.h"
+#include "kernels/cpu/conv2d/conv2d_driver.h"
+#include "kernels/cpu/gemm/gemm_driver.h"
 
 #if defined(__x86_64__)
 

@@ -10,7 +10,7 @@
 
 #include "elements.h"
 #include "every_kernel.h"
-#include "kernels/cpu/mixed_gemm.h"
+#include "kernels/cpu/gemm/mixed_gemm.h"
 
 #if defined(__x86_64__)
 namespace bie::kernels::cpu::amx_emulated {

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cpu/conv2d_driver.h"
-#include "kernels/cpu/gemm_driver.h"
+#include "kernels/cpu/conv2d/conv2d_driver.h"
+#include "kernels/cpu/gemm/gemm_driver.h"
 #include "tests/kernels/every_kernel.h"
 
 namespace bie::kernels::test {

@@ -11,7 +11,7 @@
 #include "weight_only_product.h"
 
 #if defined(__x86_64__)
-#include "kernels/cpu/weight_only_q8_driver.h"
+#include "kernels/cpu/weight_only/weight_only_q8_driver.h"
 
 namespace bie::kernels::cpu::amx_emulated {
 extern const WeightOnlyQ8Tile weight_only_q8_tile;

@@ -1,7 +1,7 @@
 // The tile of weight-only products with integer activations of the level avxvnni: AVX2's codes, and products by the
 // form of vpdpbusd that this CPU has. Apart from the other tiles, so that a program with those alone links none of it.
 #include "bie/kernels/isa.h"
-#include "kernels/cpu/weight_panels.h"
+#include "kernels/cpu/weight_only/weight_panels.h"
 
 namespace bie::kernels::cpu::avxvnni {
 namespace {

@@ -1,12 +1,12 @@
 // In place of the tiles that a build up to AVX2 leaves out (BIE_LAST_ISA). Their lines stay in the tables and are never
 // chosen: the host has no stronger set than the build.
-#include "kernels/cpu/attention_q8.h"
-#include "kernels/cpu/double_gemm.h"
-#include "kernels/cpu/half_gemm.h"
-#include "kernels/cpu/mixed_gemm.h"
+#include "kernels/cpu/attention/attention_q8.h"
+#include "kernels/cpu/gemm/double_gemm.h"
+#include "kernels/cpu/gemm/half_gemm.h"
+#include "kernels/cpu/gemm/mixed_gemm.h"
 #include "kernels/cpu/passes.h"
 #include "kernels/cpu/tile.h"
-#include "kernels/cpu/weight_panels.h"
+#include "kernels/cpu/weight_only/weight_panels.h"
 
 namespace bie::kernels::cpu {
 

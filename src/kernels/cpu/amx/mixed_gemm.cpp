@@ -1,6 +1,6 @@
 // mixed tile: tdpbf16ps. A float32 is the sum of three bfloat16 parts and a code is one, so a product of 24 bits is
 // three products of tiles. a: two tiles of 16 rows, [step][part][row][32 of k]; b: [pair of k][column][2], bfloat16.
-#include "kernels/cpu/mixed_gemm.h"
+#include "kernels/cpu/gemm/mixed_gemm.h"
 
 #include "kernels/cpu/amx/tiles.h"
 

@@ -2,7 +2,7 @@
 // bytes once for all rows, a part of a group at a time; those of 8 bits are read where they lie. tdpbsud multiplies
 // signed activations with unsigned codes, 16 rows x 64 outputs x 64 of k in four instructions.
 #include "kernels/cpu/amx/tiles.h"
-#include "kernels/cpu/weight_panels.h"
+#include "kernels/cpu/weight_only/weight_panels.h"
 
 namespace bie::kernels::cpu::BIE_AMX_SET {
 

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "kernels/cpu/attention_q8.h"
+#include "kernels/cpu/attention/attention_q8.h"
 
 namespace bie::kernels::cpu::avx2 {
 namespace {

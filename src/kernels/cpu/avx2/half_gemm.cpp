@@ -1,7 +1,7 @@
 // Products of floats with 16-bit floats: one instruction widens eight of them.
 #include <immintrin.h>
 
-#include "kernels/cpu/half_gemm_loop.h"
+#include "kernels/cpu/gemm/half_gemm_loop.h"
 
 namespace bie::kernels::cpu {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/weight_only_rows.h"
+#include "kernels/cpu/weight_only/weight_only_rows.h"
 
 namespace bie::kernels::cpu::avx2 {
 namespace {

@@ -1,6 +1,6 @@
 #include <immintrin.h>
 
-#include "kernels/cpu/double_gemm_loop.h"
+#include "kernels/cpu/gemm/double_gemm_loop.h"
 
 namespace bie::kernels::cpu {
 namespace {

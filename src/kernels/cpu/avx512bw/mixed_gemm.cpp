@@ -1,5 +1,5 @@
 // mixed tile: float32 multiply-adds of 12 rows and 32 columns. a: [k][12]; b: [k][32], float32.
-#include "kernels/cpu/mixed_gemm.h"
+#include "kernels/cpu/gemm/mixed_gemm.h"
 
 #include <immintrin.h>
 

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/weight_only_rows.h"
+#include "kernels/cpu/weight_only/weight_only_rows.h"
 
 namespace bie::kernels::cpu::neon {
 namespace {

@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "kernels/arithmetic/exponential.h"
-#include "kernels/cpu/attention_q8.h"
+#include "kernels/cpu/attention/attention_q8.h"
 
 namespace bie::kernels::cpu {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "kernels/arithmetic/exponential.h"
 #include "kernels/arithmetic/hyperbolic_tangent.h"
-#include "kernels/cpu/decoder_passes.h"
+#include "kernels/cpu/attention/decoder_passes.h"
 
 namespace bie::kernels::cpu {
 namespace {

@@ -1,5 +1,5 @@
+#include "kernels/cpu/elementwise/sigmoid_loops.h"
 #include "kernels/cpu/passes.h"
-#include "kernels/cpu/sigmoid_loops.h"
 
 namespace bie::kernels::cpu {
 

@@ -5,7 +5,7 @@
 
 #include "kernels/arithmetic/float_bits.h"
 #include "kernels/cpu/passes/chunks.h"
-#include "kernels/cpu/weight_panels.h"
+#include "kernels/cpu/weight_only/weight_panels.h"
 
 namespace bie::kernels::cpu {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "kernels/arithmetic/float_bits.h"
-#include "kernels/cpu/weight_panels.h"
+#include "kernels/cpu/weight_only/weight_panels.h"
 
 namespace bie::kernels::cpu {
 namespace {

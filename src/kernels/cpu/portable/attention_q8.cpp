@@ -1,5 +1,5 @@
 // The products of attention_q8 for any CPU.
-#include "kernels/cpu/attention_q8.h"
+#include "kernels/cpu/attention/attention_q8.h"
 
 namespace bie::kernels::cpu::plain {
 namespace {

@@ -1,5 +1,5 @@
 // Products of doubles for any CPU, one fused multiply-add a term.
-#include "kernels/cpu/double_gemm_loop.h"
+#include "kernels/cpu/gemm/double_gemm_loop.h"
 
 namespace bie::kernels::cpu {
 namespace {

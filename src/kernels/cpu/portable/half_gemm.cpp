@@ -1,5 +1,5 @@
 // Products of floats with 16-bit floats for any CPU. Lanes are outputs, so the order of each sum is that of k.
-#include "kernels/cpu/half_gemm.h"
+#include "kernels/cpu/gemm/half_gemm.h"
 
 #include "kernels/arithmetic/float_bits.h"
 

@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/weight_panels.h"
+#include "kernels/cpu/weight_only/weight_panels.h"
 
 namespace bie::kernels::cpu {
 namespace {
