@@ -15,8 +15,9 @@ from suites.tally import TALLY
 def suite_python() -> None:
     """pytest on tests/ with the release build; others belong to "wheel", "docs" and "runtime"."""
     build("release")
-    own = ("--ignore=tests/python", "--ignore=tests/docs", "--ignore=tests/llm", "--ignore=tests/llm_long")
-    run_pytest("pytest", "tests", *own, env=environment(**ONE_THREAD))
+    others = [f"--ignore=tests/{name}" for name in ("docs", "llm", "llm_long", "python", "written")]
+    run_pytest("pytest", "tests", *others, env=environment(**ONE_THREAD))
+    run_pytest("pytest files of the command in Python", "tests/written", env=package_environment() | ONE_THREAD)
 
 
 def suite_wheel() -> None:
