@@ -246,10 +246,19 @@ class BinaryEmbeddingBag(_Embedding):
         device: torch.device | str | None = None,
     ) -> None:
         super().__init__(num_embeddings, embedding_dim, padding_idx)
-        self.weight = self._parameter(torch.rand(num_embeddings, embedding_dim, device=device) < 0.5)
+        self.weight = self._parameter(torch.empty(num_embeddings, embedding_dim, dtype=torch.bool, device=device))
+        self.reset_parameters()
 
     def _table(self) -> EmbeddingParameter:
         return self.weight
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """The table of a new layer: each element is True with probability 1/2, the padding row is False."""
+        self.weight.copy_(torch.rand(self.weight.shape, device=self.weight.device) < 0.5)
+        if self.padding_idx is not None:
+            self.weight[self.padding_idx] = False
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_input(input)

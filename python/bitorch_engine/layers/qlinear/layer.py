@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from bie.nn.state.arguments import bit_width
 from bitorch_engine.layers.qlinear.binary.binary_implementation import BinaryLinearImplementationMixin
 from bitorch_engine.layers.qlinear.binary.cpp import BinaryLinearCPP
-from bitorch_engine.layers.qlinear.qlinear_implementation import LayerRecipe
 
 try:
     from bitorch import RuntimeMode
@@ -19,7 +16,7 @@ except ImportError as error:
 
 
 @QLinearImplementation(RuntimeMode.INFERENCE_AUTO)
-class QLinearInf(BinaryLinearImplementationMixin, BinaryLinearCPP):
+class QLinearInf(BinaryLinearCPP, BinaryLinearImplementationMixin):
     """``y = sgn(x) . sgn(w)^T (+ bias)``, float32, from packed signs: equal to the ``QLinear`` it was made from.
 
     Args:
@@ -40,17 +37,3 @@ class QLinearInf(BinaryLinearImplementationMixin, BinaryLinearCPP):
         if (bit_width(self, "a_bit", a_bit), bit_width(self, "w_bit", w_bit)) != (1, 1):
             raise ValueError(f"QLinearInf: a_bit and w_bit: expected 1 for both, got {a_bit} and {w_bit}")
         BinaryLinearCPP.__init__(self, input_features, out_features, device, bias=bias)
-
-    @classmethod
-    def create_clone_from(cls, recipe: LayerRecipe, device: torch.device | None = None) -> Any:
-        """A packed layer with the recipe's sizes, signs and bias, on ``device`` (the recipe's by default)."""
-        source = recipe.layer
-        device = source.weight.device if device is None else device
-        bias = source.bias is not None
-        clone = cls(source.in_features, source.out_features, device=device, bias=bias)
-        clone.set_weight_data(source.weight.detach().float())
-        if bias:
-            with torch.no_grad():
-                clone.bias.copy_(source.bias)
-        clone.generate_quantized_weight(qweight_only=True)
-        return clone.train(source.training)

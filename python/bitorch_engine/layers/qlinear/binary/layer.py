@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any
 
+import torch
+from torch import nn
+
+from bie.carrying import carry
 from bie.nn.binary_linear import SignsLinear
 from bie.nn.state.arguments import shared
 from bie.weights.parameters import SignsParameter
@@ -37,6 +41,15 @@ class BinaryLinearBase(SignsLinear):
     ) -> None:
         options = {"symmetric": symmetric, "bias": bias, "latent": latent, "compat": compat}
         super().__init__(input_features, out_features, device=device, dtype=dtype, **options)
+
+    @classmethod
+    def create_clone_from(cls, recipe: Any, device: torch.device | str | None = None) -> nn.Module:
+        """A layer with the sizes, weight, bias and mode of ``recipe.layer``, a linear, on ``device`` (its own if None).
+
+        Args:
+            recipe: a ``LayerRecipe`` of the package ``bitorch``; its attribute ``layer`` alone is read.
+        """
+        return carry(recipe.layer, cls, device=recipe.layer.weight.device if device is None else device)
 
     @property
     def input_features(self) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch import nn
 
 from bie.bitorch import functions, layouts
 from bie.nn import PlainBinaryLinear
@@ -38,6 +41,13 @@ class BinaryLinearCPP(BinaryLinearBase, PlainBinaryLinear):
     ) -> None:
         options = {"bias": bias, "latent": latent, "compat": compat}
         super().__init__(input_features, out_features, device, dtype, symmetric, **options)
+
+    @classmethod
+    def create_clone_from(cls, recipe: Any, device: torch.device | str | None = None) -> nn.Module:
+        """As the base's, packed: the layer keeps the signs of the weight alone."""
+        clone = super().create_clone_from(recipe, device)
+        clone.generate_quantized_weight(qweight_only=True)
+        return clone
 
     def _stored_layout(self) -> str | None:
         return layouts.cpu_layout(self.in_features)
