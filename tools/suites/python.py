@@ -53,6 +53,10 @@ def suite_wheel() -> None:
         )
         if not TALLY.check("build and install the wheels", log.seconds, built, log.text):
             return
+        # Requirements on BITorch Engine, which this package follows, are met by its wheel.
+        resolver = (BIN / "pip", "--python", python, "install", *quiet, "--no-index", "--find-links", home / "dist")
+        followed = log.step(*resolver, "--dry-run", "--ignore-installed", "bitorch_engine>=0.2.6")
+        TALLY.check("bitorch_engine>=0.2.6 is met", log.seconds, followed, log.text)
         # Copy the files that the tests read, and nothing of the package's sources.
         for part in ("bench", "docs", "examples", "tests", "tools"):
             shutil.copytree(ROOT / part, home / part, ignore=shutil.ignore_patterns("__pycache__"))

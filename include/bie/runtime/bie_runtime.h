@@ -62,7 +62,7 @@ typedef struct bie_options {
 } bie_options;
 /* NOLINTEND(modernize-use-using) */
 
-/** "0.1.0" */
+/** "0.3.0" */
 BIE_RUNTIME_API const char* bie_version(void);
 /** Of this thread's last call that did not return BIE_OK: one sentence. */
 BIE_RUNTIME_API const char* bie_last_error(void);
