@@ -260,7 +260,7 @@ def test_every_operator_is_a_sample(operators):
     names -= {"bie::select_binary_kernel", "bie::tune_gemm", "bie::packed_weight_shape"}  # take no tensor
     # Look at values: never in a graph.
     names -= {f"bie::check_{part}_entry" for part in ("weight", "scale", "groups", "permutation")}
-    names -= {"bie::check_entry", "bie::weight_only_ranges", "bie::mixed_rows"}
+    names -= {"bie::check_entry", "bie::weight_only_ranges", "bie::mixed_rows", "bie::gptq", "bie::add_second_moment"}
     names -= {f"bie::gguf_{part}" for part in ("read", "codes", "blocks", "rounded", "write")}
     names -= {"bie::weights_folder_read", "bie::safetensors_write", "bie::net_bytes"}
     assert names == {op._qualified_op_name for op, _, _ in samples(operators)}
