@@ -10,7 +10,7 @@
 
 namespace bie::formats {
 
-/// What stands for a group: x = scale * q - offset.
+/// A group stands for x = scale * q - offset.
 struct Line {
   float scale = 0, offset = 0;
 };

@@ -10,7 +10,7 @@ namespace bie::formats {
 /// The numbers in which scales and zeros are kept.
 enum class GroupNumbers : std::uint8_t { f16, bf16, f32 };
 
-/// What grids of groups have in common.
+/// The grids of all groups of a matrix share this.
 struct GroupGrids {
   int bits;       ///< per code, 1 to 8
   bool is_whole;  ///< W = s * (q - z) with a whole z from 1 to 2^bits; W = s * q - z if not
@@ -23,7 +23,7 @@ struct GroupGrid {
   int whole = 1;  ///< of whole zeros: offset = scale * whole
 };
 
-/// What the squared errors of columns weigh in a search: numbers above 0 with a mean of 1. Nothing where importance is
+/// Weights of the squared errors of columns in a search: numbers above 0 with a mean of 1. Empty where importance is
 /// null or all 0.
 /// @throws Error beginning with `what` for NaN, infinity and numbers below 0.
 std::vector<float> error_weights(const std::string& what, const float* importance, std::int64_t columns);

@@ -12,7 +12,7 @@
 
 namespace bie::weights {
 
-/// What is added to H: D = shrinkage * diag(H) + damping * mean(diag H) * I.
+/// The search for codes adds D to H: D = shrinkage * diag(H) + damping * mean(diag H) * I.
 struct Regularization {
   double shrinkage = 1;  ///< A text of thousands of tokens tells products of two inputs less well than squares of one.
   double damping = 0.05;
@@ -43,7 +43,7 @@ class ErrorFeedback {
   std::vector<float> costs_;
 };
 
-/// What codes of a matrix stand for: s * q - z, s and z of each row and group.
+/// Codes of a matrix stand for s * q - z, with s and z of each row and group.
 struct CodeGrid {
   std::int64_t group;  ///< consecutive columns
   int most;            ///< the largest code
