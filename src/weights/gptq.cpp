@@ -138,8 +138,19 @@ void gptq_codes(const CodeGrid& grid, std::int64_t rows, const OpenRow& open, co
   });
 }
 
-GptqGroups gptq_groups(const formats::GroupGrids& grids, std::int64_t group, const float* weights, std::int64_t rows,
-                       const ErrorFeedback& feedback, const kernels::Parallel& parallel) {
+namespace {
+
+const char* name_of(formats::GroupNumbers numbers) {
+  return numbers == formats::GroupNumbers::f16    ? "float16"
+         : numbers == formats::GroupNumbers::bf16 ? "bfloat16"
+                                                  : "float32";
+}
+
+}  // namespace
+
+GptqGroups gptq_groups(const std::string& what, const formats::GroupGrids& grids, std::int64_t group,
+                       const float* weights, std::int64_t rows, const ErrorFeedback& feedback,
+                       const kernels::Parallel& parallel) {
   const std::int64_t columns = feedback.size(), groups = (columns + group - 1) / group;
   const std::vector<float> costs = formats::error_weights("the costs of columns", feedback.costs().data(), columns);
   const auto count = static_cast<std::size_t>(rows * groups);
@@ -154,6 +165,9 @@ GptqGroups gptq_groups(const formats::GroupGrids& grids, std::int64_t group, con
       const std::int64_t first = g * group;
       const formats::GroupGrid grid = formats::group_grid(grids, values + first, std::min(group, columns - first),
                                                           costs.empty() ? nullptr : costs.data() + first);
+      if (!std::isfinite(grid.scale) || !std::isfinite(grid.offset))
+        throw formats::Error(
+            formats::joined(what, ": a range of the weight is too large for ", name_of(grids.numbers)));
       const auto at = static_cast<std::size_t>(row * groups + g);
       made.scales[at] = scales[g] = grid.scale;
       made.zeros[at] = zeros[g] = grid.offset;

@@ -69,7 +69,9 @@ struct GptqGroups {
 
 /// The codes of weights [rows, feedback.size()], whose grids are those of a search with the costs of the feedback.
 /// @param group  columns that share a scale; the last group may have fewer.
-GptqGroups gptq_groups(const formats::GroupGrids& grids, std::int64_t group, const float* weights, std::int64_t rows,
-                       const ErrorFeedback& feedback, const kernels::Parallel& parallel);
+/// @throws formats::Error beginning with `what` where a scale or a zero is beyond the numbers of the grids.
+GptqGroups gptq_groups(const std::string& what, const formats::GroupGrids& grids, std::int64_t group,
+                       const float* weights, std::int64_t rows, const ErrorFeedback& feedback,
+                       const kernels::Parallel& parallel);
 
 }  // namespace bie::weights

@@ -66,14 +66,12 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> gptq(const at::Tensor& weight, co
   weights::GptqGroups made = with_file_errors([&] {
     const weights::ErrorFeedback feedback(op, std::vector<double>(h, h + k * k), k, torch_parallel(),
                                           {shrinkage, damping});
-    return weights::gptq_groups(grids, group, w.const_data_ptr<float>(), n, feedback, torch_parallel());
+    return weights::gptq_groups(op, grids, group, w.const_data_ptr<float>(), n, feedback, torch_parallel());
   });
   const std::int64_t groups = (k + group - 1) / group;
   const auto turned = [](const at::Tensor& rows) { return rows.t().contiguous(); };
   const at::Tensor scales = turned(tensor_of(std::move(made.scales), at::kFloat, {n, groups})),
                    offsets = turned(tensor_of(std::move(made.zeros), at::kFloat, {n, groups}));
-  TORCH_CHECK_VALUE(all_finite(scales) && all_finite(offsets), op, ": a range of the weight is too large for ",
-                    dtype_name(dtype));
   const at::Tensor zeros =
       asym ? packed_words(turned(tensor_of(std::move(made.whole), at::kInt, {n, groups})).sub(1), bits, /*dim=*/1)
            : offsets.to(dtype);
