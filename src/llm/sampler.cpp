@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "bie/formats/error.h"
@@ -49,6 +50,17 @@ void penalise(std::vector<Candidate>& all, const std::vector<std::int32_t>& toke
   }
 }
 
+/// Subtracts what the tokens of the answer cost that are there.
+void penalise_presence(std::vector<Candidate>& all, const std::vector<std::int32_t>& tokens, const SamplerOptions& o) {
+  std::map<std::int32_t, std::int64_t> counts;
+  for (auto at = static_cast<std::size_t>(o.prompt); at < tokens.size(); ++at) ++counts[tokens[at]];
+  for (const auto& [token, count] : counts) {
+    float& logit = all[static_cast<std::size_t>(token)].logit;
+    logit = logit - static_cast<float>(count) * o.frequency_penalty;
+    logit = logit - o.presence_penalty;
+  }
+}
+
 double share_of(const Candidate& c, float most) { return static_cast<double>(kernels::exact_exp(c.logit - most)); }
 
 /// Candidates, the likeliest first.
@@ -82,7 +94,12 @@ double uniform_number(std::uint64_t seed, std::uint64_t stream, std::uint64_t po
 std::int32_t choose_token(const float* logits, std::int64_t vocabulary, const std::vector<std::int32_t>& tokens,
                           const SamplerOptions& o) {
   std::vector<Candidate> all = candidates_of(logits, vocabulary);
+  for (const auto& [token, bias] : o.biases) {
+    float& logit = all[static_cast<std::size_t>(token)].logit;
+    logit = logit + bias;
+  }
   if (o.repeat_penalty != 1) penalise(all, tokens, o.repeat_penalty);
+  if (o.presence_penalty != 0 || o.frequency_penalty != 0) penalise_presence(all, tokens, o);
   const Candidate largest = *std::min_element(all.begin(), all.end());
   if (o.temperature == 0 || std::isinf(largest.logit / o.temperature)) return largest.token;
   for (Candidate& c : all) c.logit = c.logit / o.temperature;

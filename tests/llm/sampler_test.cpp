@@ -43,6 +43,30 @@ TEST(Sampler, TheLargestLogitOfEqualsTheLowestId) {
   EXPECT_EQ(choose_token(negative.data(), 3, {0}, {.repeat_penalty = 3}), 1) << "-1 * 3 is less";
 }
 
+TEST(Sampler, BiasesComeFirst) {
+  const std::vector<float> logits = {1, 5, 5, -3};
+  EXPECT_EQ(choose_token(logits.data(), 4, {}, {.biases = {{3, 8.5f}}}), 3);
+  EXPECT_EQ(choose_token(logits.data(), 4, {}, {.biases = {{1, -100.0f}, {2, -100.0f}}}), 0);
+  // (-3 + 9) / 2 is less than 5.
+  EXPECT_EQ(choose_token(logits.data(), 4, {3}, {.repeat_penalty = 2, .biases = {{3, 9.0f}}}), 1);
+}
+
+TEST(Sampler, TokensOfTheAnswerCostForEachTimeAndOnce) {
+  const std::vector<float> logits = {4, 5, 1};
+  const auto choice = [&](const std::vector<std::int32_t>& tokens, float presence, float frequency,
+                          std::int64_t prompt) {
+    return choose_token(logits.data(), 3, tokens,
+                        {.presence_penalty = presence, .frequency_penalty = frequency, .prompt = prompt});
+  };
+  EXPECT_EQ(choice({1, 1}, 1.5f, 0, 0), 0);
+  EXPECT_EQ(choice({1, 1}, 1.5f, 0, 2), 1) << "those of the prompt cost nothing";
+  EXPECT_EQ(choice({1, 1}, 0.9f, 0, 1), 1) << "presence counts once";
+  EXPECT_EQ(choice({1}, 0, 0.6f, 0), 1);
+  EXPECT_EQ(choice({1, 1}, 0, 0.6f, 0), 0) << "frequency counts twice";
+  EXPECT_EQ(choice({1, 1, 0, 0}, 3, 1, 0), 2);
+  EXPECT_EQ(choice({2}, -5, 0, 0), 2) << "what is negative rewards";
+}
+
 TEST(Sampler, SharesAreThoseOfTheSoftmax) {
   const std::vector<float> logits = {0, 1, 2, 0.5f};
   constexpr int count = 3000;

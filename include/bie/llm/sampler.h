@@ -14,6 +14,10 @@ struct SamplerOptions {
   double top_p = 1, min_p = 0;
   float repeat_penalty = 1;
   std::uint64_t seed = 0, stream = 0;
+  std::vector<std::pair<std::int32_t, float>> biases = {};  ///< tokens, each once, and what is added to their logits
+  /// Subtracted from the logits of tokens of the answer: once, and for each time that they are there.
+  float presence_penalty = 0, frequency_penalty = 0;
+  std::int64_t prompt = 0;  ///< tokens at the beginning that are not of the answer
 };
 
 /// The token after `tokens`, which the sequence holds; a pure function.
