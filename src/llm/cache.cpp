@@ -45,11 +45,16 @@ std::vector<std::int64_t> places_of(const Config& c, CacheKind kind) {
 std::int64_t pages_of(std::int64_t tokens) { return (tokens + positions - 1) / positions; }
 
 /// Zeros, so that no byte of a page is left to chance.
-Page new_page(std::int64_t bytes) {
+Page new_page(std::int64_t bytes, const PageCount& count) {
   void* const memory = std::aligned_alloc(64, static_cast<std::size_t>(bytes));  // blocks have multiples of 64
   if (memory == nullptr) throw std::bad_alloc();
   std::memset(memory, 0, static_cast<std::size_t>(bytes));
-  return {static_cast<std::byte*>(memory), std::free};
+  if (count == nullptr) return {static_cast<std::byte*>(memory), std::free};
+  ++*count;
+  return {static_cast<std::byte*>(memory), [count](std::byte* bytes_of_page) {
+            std::free(bytes_of_page);
+            --*count;
+          }};
 }
 
 }  // namespace
@@ -104,7 +109,7 @@ void Sequence::append(const std::int32_t* tokens, std::int64_t count) {
   // The last page is written to from here on: it must be nobody else's. Both vectors hold it.
   if (count > 0 && length() % positions != 0) {
     if (pages.back().use_count() > 2) {
-      Page own = new_page(page_bytes_);
+      Page own = new_page(page_bytes_, count_);
       std::memcpy(own.get(), pages.back().get(), static_cast<std::size_t>(page_bytes_));
       pages.back() = std::move(own);
     } else {
@@ -112,7 +117,7 @@ void Sequence::append(const std::int32_t* tokens, std::int64_t count) {
       const Page holder = pages.back();  // NOLINT(performance-unnecessary-copy-initialization)
     }
   }
-  while (pages.size() < wanted) pages.push_back(new_page(page_bytes_));
+  while (pages.size() < wanted) pages.push_back(new_page(page_bytes_, count_));
   const std::int64_t first_seen = window_ == 0 ? 0 : std::max<std::int64_t>(0, length() - window_ + 1);
   const std::int64_t unseen = count > 0 ? std::max(given_back_, first_seen / positions) : given_back_;
   tokens_.insert(tokens_.end(), tokens, tokens + count);
@@ -121,10 +126,21 @@ void Sequence::append(const std::int32_t* tokens, std::int64_t count) {
   pages_ = std::move(pages);
 }
 
+std::int64_t Sequence::pages_to_append(std::int64_t count) const {
+  const bool copies = count > 0 && length() % positions != 0 && pages_.back().use_count() > 1;
+  return pages_of(length() + count) - pages() + (copies ? 1 : 0);
+}
+
+void Sequence::begin_with(std::vector<std::int32_t> tokens, std::vector<Page> pages) {
+  tokens_ = std::move(tokens);
+  pages_ = std::move(pages);
+  given_back_ = 0;
+}
+
 void Sequence::restore(const std::vector<std::int32_t>& tokens, std::int64_t given_back, const std::byte* bytes) {
   std::vector<Page> pages(static_cast<std::size_t>(given_back));
   for (std::int64_t p = given_back; p < pages_of(static_cast<std::int64_t>(tokens.size())); ++p, bytes += page_bytes_) {
-    pages.push_back(new_page(page_bytes_));
+    pages.push_back(new_page(page_bytes_, count_));
     std::memcpy(pages.back().get(), bytes, static_cast<std::size_t>(page_bytes_));
   }
   tokens_ = tokens;

@@ -6,12 +6,10 @@
 
 #include "bie/formats/error.h"
 #include "bie/llm/cache_file.h"
+#include "llm/outlet.h"
 
 namespace bie::llm {
 namespace {
-
-using formats::Error;
-using formats::joined;
 
 constexpr std::int64_t part = 512;  // tokens of all prompts in a pass, some seconds of a large model at most
 
@@ -23,56 +21,11 @@ class Stopwatch {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-/// Text on its way to the user: whole characters, and nothing that may turn out to begin a stop text.
-class Outlet {
- public:
-  explicit Outlet(const std::vector<std::string>& stops) : stops_(stops) {}
-
-  /// Returns the text that can be told now. `stopped` becomes true where a stop text is complete, which is left out.
-  std::string put(std::string_view bytes, bool* stopped) {
-    held_ += characters_.put(bytes);
-    std::size_t first = std::string::npos;
-    for (const std::string& stop : stops_) first = std::min(first, held_.find(stop));
-    *stopped = first != std::string::npos;
-    return take(*stopped ? first : held_.size() - begun_stop());
-  }
-  std::string end() { return take(held_.size()) + characters_.end(); }
-
- private:
-  std::string take(std::size_t count) {
-    std::string told = held_.substr(0, count);
-    held_.erase(0, count);
-    return told;
-  }
-  /// Bytes at the end that begin a stop text.
-  std::size_t begun_stop() const {
-    std::size_t most = 0;
-    for (const std::string& stop : stops_)
-      for (std::size_t n = std::min(stop.size() - 1, held_.size()); n > most; --n)
-        if (held_.compare(held_.size() - n, n, stop, 0, n) == 0) most = n;
-    return most;
-  }
-
-  const std::vector<std::string>& stops_;
-  text::CharacterStream characters_;
-  std::string held_;
-};
-
 /// One answer that is being written.
 struct Writing {
   Sequence sequence;
   Outlet outlet;
 };
-
-void check(const std::vector<std::vector<std::int32_t>>& prompts, std::int64_t context) {
-  for (std::size_t i = 0; i < prompts.size(); ++i) {
-    const std::string which = prompts.size() > 1 ? joined("prompt ", i + 1, ": ") : "";
-    if (prompts[i].empty()) throw Error(which + "expected a prompt of one token at least, got an empty one");
-    if (static_cast<std::int64_t>(prompts[i].size()) > context)
-      throw Error(
-          joined(which, "expected a prompt of at most ", context, " tokens, the context, got ", prompts[i].size()));
-  }
-}
 
 /// Logits behind the prompts of the answers that are written, part by part, so that a long text can be interrupted;
 /// what they are then is of no use.
@@ -103,23 +56,6 @@ std::vector<float> read_prompts(Session& session, const std::vector<std::vector<
   return logits;
 }
 
-/// Whether the answer goes on after this token.
-bool take_token(const text::Tokenizer& tokenizer, std::int32_t token, std::int64_t room, Writing& writing,
-                Answer& answer, std::string* told) {
-  answer.tokens.push_back(token);
-  bool stopped = false, is_done = true;
-  if (tokenizer.is_end(token)) {
-    answer.finish = Answer::Finish::end;
-  } else {
-    *told = writing.outlet.put(tokenizer.bytes(token), &stopped);
-    if (stopped) answer.finish = Answer::Finish::stop;
-    is_done = stopped || static_cast<std::int64_t>(answer.tokens.size()) >= room;
-  }
-  if (is_done && !stopped) *told += writing.outlet.end();
-  answer.text += *told;
-  return !is_done;
-}
-
 /// Cuts a text to what it and a prompt begin with, but never all of the prompt, as its last token's logits are wanted.
 void cut_to_beginning(const std::vector<std::int32_t>& prompt, Sequence& sequence) {
   const auto [end, other] =
@@ -143,7 +79,8 @@ std::vector<Answer> generate(Session& session, const text::Tokenizer& tokenizer,
                              const TellText& tell, const std::function<bool()>& go_on, Times* times, Sequence* kept) {
   const Config& config = session.model().config();
   const std::int64_t context = o.context == 0 ? config.context : std::min(o.context, config.context);
-  check(prompts, context);
+  for (std::size_t i = 0; i < prompts.size(); ++i)
+    check_prompt(prompts.size() > 1 ? formats::joined("prompt ", i + 1, ": ") : "", prompts[i], context);
   std::vector<Answer> answers(prompts.size());
   std::vector<Writing> writings;
   std::vector<std::size_t> going;
@@ -176,7 +113,7 @@ std::vector<Answer> generate(Session& session, const text::Tokenizer& tokenizer,
       if (o.logprobs > 0) answer.logprobs.push_back(likeliest_tokens(of_answer, config.vocabulary, o.logprobs));
       const std::int32_t token = choose_token(of_answer, config.vocabulary, writings[i].sequence.tokens(), o.sampler);
       std::string told;
-      if (take_token(tokenizer, token, rooms[i], writings[i], answer, &told)) {
+      if (take_token(tokenizer, token, rooms[i], writings[i].outlet, answer, &told)) {
         feeds.push_back({&writings[i].sequence, &answer.tokens.back(), 1, false});
         next.push_back(i);
       }

@@ -1,9 +1,11 @@
 // The KV cache: keys and values of the tokens that a model has read, in pages of 64 positions.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "bie/kernels/attention.h"
@@ -29,6 +31,9 @@ kernels::Table<kernels::AttentionKernel> attention_kernels(CacheKind kind, bool 
 
 /// Blocks of all layers for 64 positions.
 using Page = std::shared_ptr<std::byte>;
+
+/// How many pages there are of those that sequences took while they counted here.
+using PageCount = std::shared_ptr<std::atomic<std::int64_t>>;
 
 /// A text as the model has read it. Copies share their pages; a page that is shared is copied before it is written to.
 class Sequence {
@@ -58,12 +63,19 @@ class Sequence {
   /// Puts a key and a value [kv_heads][head_size] at a position that has been appended.
   void store(std::int64_t layer, std::int64_t position, const float* key, const float* value);
   std::int64_t pages() const { return static_cast<std::int64_t>(pages_.size()); }
+  /// Pages that the next `count` tokens take: those that are to come, and a copy of the last one where it is shared.
+  std::int64_t pages_to_append(std::int64_t count) const;
+  /// From here on pages that this sequence and its copies take are counted, until the last holder has let go of them.
+  void count_pages(PageCount count) { count_ = std::move(count); }
   /// Pages at the beginning that have been given back.
   std::int64_t given_back() const { return given_back_; }
   CacheKind kind() const { return kind_; }
   /// Bytes of one page of a model.
   static std::int64_t page_bytes(const Config& config, CacheKind kind);
   const std::byte* page(std::int64_t index) const { return pages_[static_cast<std::size_t>(index)].get(); }
+  const Page& shared_page(std::int64_t index) const { return pages_[static_cast<std::size_t>(index)]; }
+  /// Becomes a text of whole pages, which it shares with whoever has read them.
+  void begin_with(std::vector<std::int32_t> tokens, std::vector<Page> pages);
   /// An empty sequence becomes one of these tokens, whose first pages are given back and whose others hold `bytes`,
   /// one behind the other.
   /// @throws std::bad_alloc; it is empty then.
@@ -79,6 +91,7 @@ class Sequence {
   std::int64_t window_, given_back_ = 0;
   std::vector<std::int32_t> tokens_;
   std::vector<Page> pages_;
+  PageCount count_;
 };
 
 }  // namespace bie::llm
