@@ -1,5 +1,7 @@
 #include "llm/prefix_tree.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace bie::llm {
@@ -7,36 +9,56 @@ namespace {
 
 constexpr std::int64_t positions = kernels::attention_block;  // of a page
 
-std::vector<std::int32_t> tokens_of_page(const std::vector<std::int32_t>& tokens, std::int64_t page) {
-  const auto first = tokens.begin() + page * positions;
-  return {first, first + positions};
+using Tokens = std::vector<std::int32_t>;
+
+/// Those of a page that begins at `first`: 64, or what there is.
+Tokens tokens_of_page(const Tokens& tokens, std::int64_t first) {
+  const auto end = std::min<std::int64_t>(first + positions, static_cast<std::int64_t>(tokens.size()));
+  return {tokens.begin() + first, tokens.begin() + end};
+}
+
+std::int64_t common(const Tokens& a, const Tokens& b) {
+  return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
 }
 
 }  // namespace
 
-void PrefixTree::lend(const std::vector<std::int32_t>& tokens, Sequence& sequence) {
-  const std::int64_t most = (static_cast<std::int64_t>(tokens.size()) - 1) / positions;
-  if (most * positions <= sequence.length()) return;
+void PrefixTree::lend(const Tokens& tokens, Sequence& sequence) {
+  const Tokens wanted(tokens.begin(), tokens.end() - 1);
+  if (static_cast<std::int64_t>(wanted.size()) <= sequence.length()) return;
   ++clock_;
   std::vector<Page> pages;
+  std::int64_t length = 0;
   Children* children = &roots_;
-  while (static_cast<std::int64_t>(pages.size()) < most) {
-    const auto found = children->find(tokens_of_page(tokens, static_cast<std::int64_t>(pages.size())));
-    if (found == children->end()) break;
-    found->second->used = clock_;
-    pages.push_back(found->second->page);
-    children = &found->second->children;
+  while (children != nullptr && length < static_cast<std::int64_t>(wanted.size())) {
+    const Tokens next = tokens_of_page(wanted, length);
+    // Among keys in order, the one that has most of `next` at its beginning is beside the place of `next`.
+    const auto above = children->lower_bound(next);
+    std::int64_t most = 0;
+    Node* best = nullptr;
+    for (auto at : {above, above == children->begin() ? children->end() : std::prev(above)}) {
+      const std::int64_t same = at == children->end() ? 0 : common(next, at->first);
+      if (same <= most) continue;
+      most = same;
+      best = at->second.get();
+    }
+    if (best == nullptr) break;
+    best->used = clock_;
+    pages.push_back(best->page);
+    length += most;
+    children = most == positions ? &best->children : nullptr;
   }
-  const std::int64_t length = static_cast<std::int64_t>(pages.size()) * positions;
   if (length > sequence.length()) sequence.begin_with({tokens.begin(), tokens.begin() + length}, std::move(pages));
 }
 
-void PrefixTree::keep(const Sequence& sequence) {
+void PrefixTree::keep(const Sequence& sequence, bool with_rest) {
   if (sequence.given_back() > 0) return;
   ++clock_;
   Children* children = &roots_;
-  for (std::int64_t page = 0; page < sequence.length() / positions; ++page) {
-    std::unique_ptr<Node>& node = (*children)[tokens_of_page(sequence.tokens(), page)];
+  for (std::int64_t page = 0; page < sequence.pages(); ++page) {
+    Tokens tokens = tokens_of_page(sequence.tokens(), page * positions);
+    if (static_cast<std::int64_t>(tokens.size()) < positions && !with_rest) return;
+    std::unique_ptr<Node>& node = (*children)[std::move(tokens)];
     if (node == nullptr) {
       node = std::make_unique<Node>();
       node->page = sequence.shared_page(page);

@@ -10,14 +10,16 @@
 
 namespace bie::llm {
 
-/// A node stands for the 64 tokens of a page and for all tokens before it, which decide its bits.
+/// A node stands for the tokens of a page, 64 or in the end of a text fewer, and for all tokens before it, which decide
+/// its bits.
 class PrefixTree {
  public:
-  /// A sequence becomes the longest beginning of the tokens that the tree has, in whole pages, where that is longer
-  /// than what the sequence has read of them. The last token is always left to be read.
+  /// A sequence becomes the longest beginning of the tokens that the tree has, where that is longer than what the
+  /// sequence has read of them. The last token is always left to be read.
   void lend(const std::vector<std::int32_t>& tokens, Sequence& sequence);
   /// Keeps the whole pages of a sequence, unless its first ones have been given back.
-  void keep(const Sequence& sequence);
+  /// @param with_rest  the last page too, which is not full: who writes on copies it.
+  void keep(const Sequence& sequence, bool with_rest = false);
   /// Gives back the page that was lent or kept the longest ago, of those at the ends of texts that no sequence holds.
   /// False where there is none.
   bool drop_one();

@@ -83,13 +83,12 @@ Scheduler::Scheduler(Session session, const text::Tokenizer& tokenizer, const Sc
 
 Scheduler::~Scheduler() = default;
 
-std::optional<Scheduler::Id> Scheduler::submit(Request request, Listener listener) {
+Scheduler::Id Scheduler::submit(Request request, Listener listener) {
   const std::int64_t vocabulary = session_.model().config().vocabulary;
   check_prompt("", request.prompt, context_);
   for (const std::int32_t token : request.prompt)
     if (token < 0 || token >= vocabulary)
       throw formats::Error(formats::joined("expected tokens from 0 to ", vocabulary - 1, ", got ", token));
-  if (static_cast<std::int64_t>(waiting_.size()) >= options_.queue) return std::nullopt;
   const std::int64_t left = context_ - static_cast<std::int64_t>(request.prompt.size());
   const std::int64_t room = request.tokens < 0 ? left : std::min(request.tokens, left);
   request.sampler.prompt = static_cast<std::int64_t>(request.prompt.size());
@@ -329,7 +328,9 @@ void Scheduler::take_choices(const std::vector<Chosen>& chosen) {
     }
     if (!goes_on) news.cached = job.cached;
     job.listener(news);
-    if (!goes_on) end(job);
+    if (goes_on) continue;
+    if (job.sequence.length() > 0) kept_->keep(job.sequence, /*with_rest=*/true);  // a conversation may go on
+    end(job);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -145,7 +146,7 @@ TEST_F(SchedulerTest, AnswersAreThoseOfGenerateAlone) {
       const auto size = static_cast<std::int64_t>(requests[i].prompt.size());
       fits[i] = size + requests[i].tokens <= scheduled->context();
       if (fits[i]) {
-        EXPECT_TRUE(scheduled->submit(requests[i], into(served[i])));
+        scheduled->submit(requests[i], into(served[i]));
       }
     }
     run(*scheduled);
@@ -244,14 +245,28 @@ TEST_F(SchedulerTest, ABeginningThatWasReadIsNotReadAgain) {
   EXPECT_EQ(served[0].cached, 0);
   scheduled->submit(request, into(served[1]));
   run(*scheduled);
-  EXPECT_EQ(served[1].cached, 192);
+  EXPECT_EQ(served[1].cached, 199);
   EXPECT_EQ(served[1].tokens, served[0].tokens);
   // The last token is always read, as its logits are wanted.
   request.prompt.resize(128);
   scheduled->submit(request, into(served[2]));
   run(*scheduled);
-  EXPECT_EQ(served[2].cached, 64);
+  EXPECT_EQ(served[2].cached, 127);
   EXPECT_EQ(served[2].tokens, alone(request).tokens);
+  // Texts that part within a page share what is before; the page's holder keeps its own.
+  for (const std::size_t same : {1u, 63u, 100u, 127u}) {
+    Request other = request;
+    other.prompt = tokens(rng, 160);
+    std::copy_n(request.prompt.begin(), same, other.prompt.begin());
+    other.prompt[same] = (request.prompt[same] + 1) % 38;
+    Served of_other, again;
+    scheduled->submit(other, into(of_other));
+    scheduled->submit(request, into(again));
+    run(*scheduled);
+    EXPECT_GE(of_other.cached, static_cast<std::int64_t>(same));
+    EXPECT_EQ(of_other.tokens, alone(other).tokens) << same;
+    EXPECT_EQ(again.tokens, served[2].tokens) << same;
+  }
 }
 
 TEST_F(SchedulerTest, OneOfManyEqualBeginningsIsRead) {
@@ -302,7 +317,7 @@ TEST_F(SchedulerTest, CancelledRequestsAreHeardNoMore) {
   request.sampler.biases = {never_ends};
   for (Served& s : served) {
     request.prompt = tokens(rng, 10);
-    ids.push_back(*scheduled->submit(request, into(s)));
+    ids.push_back(scheduled->submit(request, into(s)));
   }
   for (int i = 0; i < 6; ++i) scheduled->pass();
   EXPECT_EQ(scheduled->requests().size(), 8u);
@@ -332,11 +347,13 @@ TEST_F(SchedulerTest, WrongRequestsAreRefused) {
   EXPECT_EQ(refusal({40}), "expected tokens from 0 to 39, got 40");
   EXPECT_EQ(refusal({-1}), "expected tokens from 0 to 39, got -1");
   EXPECT_FALSE(scheduled->pass());
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_FALSE(scheduled->is_full());
     Request request;
     request.prompt = {1, 2};
-    EXPECT_EQ(scheduled->submit(std::move(request), [](const News&) {}).has_value(), i < 2);
+    scheduled->submit(std::move(request), [](const News&) {});
   }
+  EXPECT_TRUE(scheduled->is_full());
   EXPECT_THROW(scheduler(1), formats::Error);
 }
 

@@ -74,7 +74,7 @@ class Sequence {
   static std::int64_t page_bytes(const Config& config, CacheKind kind);
   const std::byte* page(std::int64_t index) const { return pages_[static_cast<std::size_t>(index)].get(); }
   const Page& shared_page(std::int64_t index) const { return pages_[static_cast<std::size_t>(index)]; }
-  /// Becomes a text of whole pages, which it shares with whoever has read them.
+  /// Becomes a text that it shares with whoever has read it; the last page may hold more than the text has.
   void begin_with(std::vector<std::int32_t> tokens, std::vector<Page> pages);
   /// An empty sequence becomes one of these tokens, whose first pages are given back and whose others hold `bytes`,
   /// one behind the other.

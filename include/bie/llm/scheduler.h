@@ -91,9 +91,10 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  /// None where the queue is full.
+  /// Whether as many requests wait as may; one that comes with others is not to be cut off from them.
+  bool is_full() const { return static_cast<std::int64_t>(waiting_.size()) >= options_.queue; }
   /// @throws formats::Error for an empty prompt, one longer than the context, tokens that the vocabulary lacks.
-  std::optional<Id> submit(Request request, Listener listener);
+  Id submit(Request request, Listener listener);
   /// The listener is not called again.
   void cancel(Id id);
   /// Runs one pass; false where there is nothing to do.
