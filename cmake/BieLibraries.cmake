@@ -1,11 +1,14 @@
 # The libraries of layers, files, reports and the command; what is missing is named in one sentence.
 set(bie_missing "")
+if(POLICY CMP0167)
+  cmake_policy(SET CMP0167 NEW)  # Boost says itself where it is
+endif()
 set(bie_libraries ZLIB=zlib1g-dev PNG=libpng-dev Libcsv=libcsv-dev TurboJPEG=libturbojpeg0-dev Libwebp=libwebp-dev Libexif=libexif-dev Stb=libstb-dev
   nlohmann_json=nlohmann-json3-dev CLI11=libcli11-dev spdlog=libspdlog-dev)
 if(NOT SKBUILD)  # a wheel holds the half of the command that has torch
   # Its small library alone, and in the program: what runs nets depends on no other package.
   set(Protobuf_USE_STATIC_LIBS ON)
-  list(APPEND bie_libraries Protobuf=libprotobuf-dev Pcre2=libpcre2-dev Utf8proc=libutf8proc-dev)
+  list(APPEND bie_libraries Protobuf=libprotobuf-dev Pcre2=libpcre2-dev Utf8proc=libutf8proc-dev Boost=libboost-dev)
 endif()
 foreach(library ${bie_libraries})
   string(REPLACE "=" ";" library ${library})

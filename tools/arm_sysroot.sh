@@ -21,7 +21,7 @@ apt() {
 apt update
 (cd "$folder/debs" && apt download zlib1g libpng16-16 libjpeg62-turbo libturbojpeg0 libwebp7 libexif12 libcsv3 libfmt9 \
   libspdlog1.10 zlib1g-dev libpng-dev libjpeg62-turbo-dev libturbojpeg0-dev libwebp-dev libexif-dev libpcre2-dev libutf8proc-dev libcsv-dev libfmt-dev \
-  libspdlog-dev libprotobuf-dev libstb-dev)
+  libspdlog-dev libprotobuf-dev libstb-dev libboost1.74-dev)
 for package in "$folder"/debs/*.deb; do dpkg -x "$package" "$folder"; done
 rm -rf "$folder/apt" "$folder/debs"
 : >"$folder/complete"

@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 
 what=${1:-all}
 packages="g++ clang ccache python3-venv zlib1g-dev libpng-dev libcsv-dev libturbojpeg0-dev libwebp-dev libexif-dev libpcre2-dev libutf8proc-dev libstb-dev libgtest-dev
-  libcli11-dev nlohmann-json3-dev libspdlog-dev libprotobuf-dev protobuf-compiler"
+  libcli11-dev nlohmann-json3-dev libspdlog-dev libprotobuf-dev protobuf-compiler libboost-dev"
 case $what in
   build) requirements=requirements-build.txt ;;
   all) requirements=requirements.txt packages="$packages libclang-rt-dev doxygen"

@@ -20,6 +20,7 @@ import pytest
 import stand_ins
 import torch
 from markdown_it import MarkdownIt
+from serving import Server, running
 
 ROOT = pages.ROOT
 BIE = ROOT / os.environ.get("BIE_BUILD_DIR", "build/release") / "src/cli/bie"
@@ -133,6 +134,8 @@ def give(arguments: list[str], folder: Path) -> None:
             (folder / word).write_text("Some words\n")
         if word == "text.txt":  # more tokens than a window
             (folder / word).write_text("Some words\n" * 60)
+        if word == "keys.txt":
+            (folder / word).write_text("a key\n")
         if word == "questions.jsonl":
             line = {"context": "Water boils at", "choices": [" 100 degrees", " noon"], "answer": 0}
             (folder / word).write_text(json.dumps(line) + "\n")
@@ -211,11 +214,30 @@ def try_program(words, folder):
 def try_bie(words, folder):
     arguments = small(words[1:], folder)
     give(arguments, folder)
+    if arguments[0] == "serve":
+        return try_server(arguments[1:], folder)
     run_bie(arguments, folder)
+
+
+def try_server(arguments, folder):
+    """It listens, and ends well when it is told to."""
+    model, *options = [folder / word if (folder / word).exists() else word for word in arguments]
+    with running(Server(BIE, model, *options)) as server:
+        assert server.get("/health").status == 200
+        assert server.stop() == 0
+
+
+def try_curl(words, folder):
+    """A request of bie serve."""
+    give(["model.gguf"], folder)
+    path = next(word for word in words if word.startswith(("127.0.0.1:8080/", "localhost:8080/"))).split(":8080")[1]
+    with running(Server(BIE, folder / "model.gguf")) as server:
+        assert server.post(path, json.loads(words[words.index("-d") + 1])).status == 200
 
 
 TRY = [
     (r"(build/release/src/cli/)?bie", try_bie),
+    (r"curl", try_curl),
     (r"make", try_make),
     (r"cmake", try_cmake),
     (r"(\S+/)?pip", try_pip),

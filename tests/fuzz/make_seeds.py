@@ -132,6 +132,14 @@ write("importance_fuzz", "rows", gguf([], [("a.in_sum2", 0, [3, 2], 24), ("a.cou
 for name, choices in (("two", ["one", " two"]), ("three", ["a", "b", "\u00e9\U0001f600"])):
     line = {"context": "How many?", "choices": choices, "answer": 1, "more": [1, None]}
     write("asked_choices_fuzz", name, json.dumps(line).encode())
+chat = {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}], "logprobs": True, "top_logprobs": 2}
+for name, body in {
+    "chat": chat | {"stream": True, "stream_options": {"include_usage": True}, "max_completion_tokens": 3},
+    "completion": {"prompt": ["a", [1, 2]], "n": 2, "echo": True, "logprobs": 1, "stop": ["b"], "best_of": 2},
+    "choice": {"prompt": "a", "temperature": 0.5, "top_p": 0.9, "top_k": 3, "min_p": 0.1, "logit_bias": {"5": -100}},
+    "penalties": {"prompt": [1], "seed": 7, "presence_penalty": 1, "frequency_penalty": -1, "repeat_penalty": 2},
+}.items():
+    write("asked_fuzz", name, json.dumps(body).encode())
 for kinds in (["Q4_0", "f16"], ["W3G64", "w8g1024", "tq2_0"]):
     entries = [{"name": f"blk.{i}.attn_q.weight", "type": kind} for i, kind in enumerate(kinds)]
     write("planned_types_fuzz", str(len(kinds)), json.dumps({"plan": entries, "bytes": 7}).encode())

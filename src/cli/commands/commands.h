@@ -36,6 +36,7 @@ void add_export(CLI::App& app, const Global& global);
 void add_import(CLI::App& app, const Global& global);
 void add_generate(CLI::App& app, const Global& global);
 void add_chat(CLI::App& app, const Global& global);
+void add_serve(CLI::App& app, const Global& global);
 void add_tokenize(CLI::App& app, const Global& global);
 void add_perplexity(CLI::App& app, const Global& global);
 void add_evaluate(CLI::App& app, const Global& global);
@@ -46,9 +47,9 @@ void add_tune(CLI::App& app, const Global& global);
 
 /// In the order of the help text.
 inline constexpr void (*add_commands[])(CLI::App&, const Global&) = {
-    add_train,  add_eval,     add_predict,    add_quantize, add_export,  add_import, add_run,
-    add_report, add_compare,  add_sweep,      add_inspect,  add_bench,   add_demo,   add_generate,
-    add_chat,   add_tokenize, add_perplexity, add_evaluate, add_convert, add_doctor, add_tune,
+    add_train,    add_eval,       add_predict,  add_quantize, add_export, add_import,   add_run,  add_report,
+    add_compare,  add_sweep,      add_inspect,  add_bench,    add_demo,   add_generate, add_chat, add_serve,
+    add_tokenize, add_perplexity, add_evaluate, add_convert,  add_doctor, add_tune,
 };
 
 void add_completion(CLI::App& app);

@@ -15,6 +15,7 @@ namespace {
 
 void generate_text(const GenerateArguments&, const Global&) { refuse("generate"); }
 void chat(const ChatArguments&, const Global&) { refuse("chat"); }
+void serve(const ServeArguments&, const Global&) { refuse("serve"); }
 void tokenize_text(const TokenizeArguments&, const Global&) { refuse("tokenize"); }
 void tell_perplexity(const PerplexityArguments&, const Global&) { refuse("perplexity"); }
 void quantize_language(const QuantizeArguments&, const Global&) { refuse("quantize of a language model"); }

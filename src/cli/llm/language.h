@@ -75,6 +75,15 @@ struct ConvertArguments {
   std::string folder, out, type;
 };
 
+struct ServeArguments {
+  LanguageOptions language;
+  ChatOptions chat;
+  std::string host = "127.0.0.1", name, cache_size, key_file, origin;
+  int port = 8080, queue_seconds = 60, grace = 30;
+  std::int64_t rows = 256, queue = 256, pause = 50, body = 8 << 20, connections = 16384;
+  bool logs_text = false;
+};
+
 /// Adds those options of bie quantize that are for language models alone, which both halves show; --method has other
 /// values for nets.
 std::vector<CLI::Option*> add_language_quantize_options(CLI::App& command, QuantizeArguments& arguments);
@@ -89,5 +98,6 @@ void tell_perplexity(const PerplexityArguments& arguments, const Global& global)
 void quantize_language(const QuantizeArguments& arguments, const Global& global);
 void evaluate(const EvaluateArguments& arguments, const Global& global);
 void convert_folder(const ConvertArguments& arguments, const Global& global);
+void serve(const ServeArguments& arguments, const Global& global);
 
 }  // namespace bie::cli

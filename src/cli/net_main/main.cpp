@@ -158,6 +158,7 @@ int run(CLI::App& app, Global& global, int argc, char** argv) {
   add_import(app, global);
   add_generate(app, global);
   add_chat(app, global);
+  add_serve(app, global);
   add_tokenize(app, global);
   add_perplexity(app, global);
   add_evaluate(app, global);

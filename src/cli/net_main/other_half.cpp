@@ -30,10 +30,11 @@ std::vector<std::string> files_among(const std::vector<std::string>& words) {
 }  // namespace
 
 bool is_for_nets(const std::vector<std::string>& words) {
-  constexpr std::string_view ours[] = {"run",      "import",     "generate", "chat",
+  constexpr std::string_view ours[] = {"run",      "import",     "generate", "chat",   "serve",
                                        "tokenize", "perplexity", "evaluate", "convert"};
-  constexpr std::string_view commands[] = {"run",      "import",  "generate", "chat",    "tokenize", "perplexity",
-                                           "evaluate", "convert", "quantize", "predict", "inspect",  "bench"};
+  constexpr std::string_view commands[] = {"run",      "import",     "generate", "chat",    "serve",
+                                           "tokenize", "perplexity", "evaluate", "convert", "quantize",
+                                           "predict",  "inspect",    "bench"};
   const auto command = std::find_first_of(words.begin(), words.end(), std::begin(commands), std::end(commands));
   if (command == words.end()) return false;
   // A word before it that is no option belongs to one, or is another command.

@@ -17,6 +17,7 @@
 #include "bie/formats/written_types.h"
 #include "bie/llm/size_plan.h"
 #include "cli/llm/language.h"
+#include "cli/net_main/llm/byte_size.h"
 #include "cli/net_main/llm/loaded_language.h"
 #include "cli/net_main/llm/type_options.h"
 #include "cli/support/command_files.h"
@@ -135,7 +136,7 @@ llm::SizePlan planned(const QuantizeArguments& a, const llm::ModelFile& model, l
   options.text = *statistics.text;
   options.search = a.method != "nearest";
   options.file_bytes = a.bits > 0 ? static_cast<std::int64_t>(a.bits * static_cast<double>(weights_of(model)) / 8)
-                                  : bytes_of_size(a.size);
+                                  : bytes_of_size("--size", a.size);
   ProgressBar bar("plan");
   options.progress = [&](double done) {
     if (was_interrupted()) throw Interrupted("interrupted; nothing is written");

@@ -2,15 +2,11 @@
 
 #include <CLI/Error.hpp>
 
-#include <cstdlib>
-#include <map>
-
 #include "bie/formats/error.h"
 #include "bie/formats/written_types.h"
 #include "cli/net_main/llm/loaded_language.h"
 #include "cli/support/result.h"
 #include "cli/support/text.h"
-#include "formats/lower.h"
 
 namespace bie::cli {
 
@@ -26,18 +22,6 @@ llm::TypePlan named_types(const QuantizeArguments& a) {
     plan.keep.emplace_back(keep.substr(0, at), type);
   }
   return plan;
-}
-
-std::int64_t bytes_of_size(const std::string& size) {
-  char* end = nullptr;
-  const double number = std::strtod(size.c_str(), &end);
-  const std::string unit = formats::lower(end);
-  const std::map<std::string, double> units = {{"", 1}, {"b", 1}, {"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}};
-  const auto found = units.find(unit);
-  const double bytes = found == units.end() ? 0 : number * found->second;
-  if (end == size.c_str() || !(bytes >= 1 && bytes < 1e15))
-    throw CLI::ValidationError("--size", "expected bytes, as 70MB or 1.5GB, got " + formats::in_quotes(size));
-  return static_cast<std::int64_t>(bytes);
 }
 
 void check_type_options(const QuantizeArguments& a) {

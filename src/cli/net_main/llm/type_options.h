@@ -17,9 +17,6 @@ inline bool has_size(const QuantizeArguments& a) { return !a.size.empty() || a.b
 /// Whether the output is a plan alone.
 inline bool writes_plan(const QuantizeArguments& a) { return a.out.ends_with(".json"); }
 
-/// "70MB": bytes, or thousands, millions and billions of them.
-std::int64_t bytes_of_size(const std::string& size);
-
 /// Embedding, head and single matrices, as options name their types.
 llm::TypePlan named_types(const QuantizeArguments& a);
 
