@@ -1,10 +1,11 @@
 """Times `bie generate` beside llama.cpp and its fork ik_llama.cpp, on one file, in one run.
 
-Usage: language_models.py MODEL.gguf [--bie PROGRAM] [--rounds N] [--threads N ...] [--markdown]
+Usage: language_models.py MODEL.gguf [--bie PROGRAM] [--llama-bench PROGRAM] [--rounds N] [--threads N ...] [--markdown]
 
 Each round runs every program once, in turn; the table has medians. Reading: a prompt of 512 tokens. Writing: 64 tokens
 behind it. The rivals run where `llama_cpp` and `ik_llama_cpp` can be imported (pip install llama-cpp-python, which
-builds llama.cpp for this CPU, and ik-llama-cpp-python). The speed of memory is that of reading 256 MB with as many
+builds llama.cpp for this CPU, and ik-llama-cpp-python); --llama-bench names llama.cpp's own bench, which loads a model
+for each number, and says nothing of loading. The speed of memory is that of reading 256 MB with as many
 threads, in the same run.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -75,6 +77,16 @@ def run_rival(program: str, model: str, tokens: list[int], threads: int) -> dict
     return json.loads(process.stdout.splitlines()[-1]) if process.returncode == 0 else None
 
 
+def run_llama_bench(program: Path, model: str, threads: int) -> dict[str, float]:
+    def speed(*options: str) -> float:
+        words = [str(program), "-m", model, "-t", str(threads), "-r", "1", "-o", "json", *options]
+        return json.loads(on_cpus(threads, words).stdout)[0]["avg_ts"]
+
+    read = speed("-p", str(READ), "-n", "0")
+    write = speed("-p", "0", "-n", str(WRITTEN), "-d", str(READ))
+    return {"load": math.nan, "read": READ / read, "write": WRITTEN / write}
+
+
 def memory_speed(threads: int) -> float:
     """Bytes a second of summing arrays that no cache holds."""
     import numpy as np
@@ -93,6 +105,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
     parser.add_argument("--bie", type=Path, default=Path("build/runtime/src/cli/bie"))
+    parser.add_argument("--llama-bench", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--markdown", action="store_true")
@@ -115,6 +128,8 @@ def main() -> int:
                     "ik_llama.cpp": lambda t=threads: run_rival(IK_LLAMA, a.model, tokens, t),
                     "llama.cpp": lambda t=threads: run_rival(LLAMA, a.model, tokens, t),
                 }
+                if a.llama_bench:
+                    programs["llama-bench"] = lambda t=threads: run_llama_bench(a.llama_bench, a.model, t)
                 for name, run in programs.items():
                     if (found := run()) is not None:
                         runs.setdefault((name, threads), []).append(found)

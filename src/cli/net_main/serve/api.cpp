@@ -283,7 +283,7 @@ void Api::Impl::models(const http::Request& request, const ExchangePointer& exch
 
 void Api::Impl::metrics(const http::Request& request, const ExchangePointer& exchange) {
   ++service.metrics.requests[{request.path, 200}];
-  service.engine.post([this, exchange](const llm::Scheduler& scheduler) {
+  service.engine->post([this, exchange](const llm::Scheduler& scheduler) {
     service.server.post([this, exchange, counts = scheduler.counts()] {
       exchange->answer(200, "text/plain; version=0.0.4", service.metrics.text(counts, service.server.connections()));
     });

@@ -70,7 +70,7 @@ void Completion::start() {
     requests.back().sampler.stream = i % static_cast<std::size_t>(asked_.answers);
     requests.back().client = client_;
   }
-  service_.engine.post([self, requests = std::move(requests)](llm::Scheduler& scheduler) mutable {
+  service_.engine->post([self, requests = std::move(requests)](llm::Scheduler& scheduler) mutable {
     http::Server& server = self->service_.server;
     const auto give_up = [&](int status, const std::string& sentence) {
       for (const auto id : *self->ids_) scheduler.cancel(id);
@@ -95,7 +95,7 @@ void Completion::start() {
 }
 
 void Completion::stop_work() {
-  service_.engine.post([ids = ids_](llm::Scheduler& scheduler) {
+  service_.engine->post([ids = ids_](llm::Scheduler& scheduler) {
     for (const auto id : *ids) scheduler.cancel(id);
   });
 }

@@ -21,10 +21,10 @@ namespace bie::cli {
 struct Service {
   std::string model_name;
   const text::Tokenizer& tokenizer;
-  Engine& engine;
   http::Server& server;
   Metrics& metrics;
   int queue_seconds;
+  std::unique_ptr<Engine> engine;  ///< the last: its thread uses the others until it ends
 };
 
 /// A prompt as the model reads it.

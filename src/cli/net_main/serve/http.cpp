@@ -108,6 +108,8 @@ class Server::Connection final : public Exchange, public std::enable_shared_from
   }
 
   void add_headers(const Headers& headers) override { headers_.insert(headers_.end(), headers.begin(), headers.end()); }
+  /// Lets go of those who answer, who hold this.
+  void forget() { gone_ = nullptr; }
   void answer(int status, std::string_view type, const std::string& body, const Headers& headers) override {
     if (is_gone_) return;
     const bool has_body = !is_head_;
@@ -315,7 +317,9 @@ void Server::Impl::settle() {
 }
 
 Server::Server(const Limits& limits, Handler handler) : impl_(std::make_unique<Impl>(limits, std::move(handler))) {}
-Server::~Server() = default;
+Server::~Server() {
+  for (Connection* connection : impl_->connections) connection->forget();
+}
 
 void Server::listen(const std::string& host, int port) {
   error_code error;

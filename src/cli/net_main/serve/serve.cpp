@@ -96,13 +96,9 @@ void serve(const ServeArguments& a, const Global& global) {
                                          " tokens, which --cache-size holds, got ", a.language.context));
 
   Metrics metrics;
-  Engine engine(std::move(scheduler));
-  Service service{a.name.empty() ? name_of(a.language.model) : a.name,
-                  language.tokenizer,
-                  engine,
-                  server,
-                  metrics,
-                  a.queue_seconds};
+  Service service{
+      a.name.empty() ? name_of(a.language.model) : a.name, language.tokenizer, server, metrics, a.queue_seconds,
+      std::make_unique<Engine>(std::move(scheduler))};
   Api serving(service, prompts ? &*prompts : nullptr, options);
   api = &serving;
   bool stops = false;
