@@ -83,6 +83,15 @@ def openai_server() -> None:
     openai.OpenAI = lambda base_url, **rest: client(base_url=f"http://127.0.0.1:{server.port}/v1", **rest)
 
 
+def served_model() -> None:
+    """model.gguf, and the program of this build where a shell would find it."""
+    import os
+
+    language_model(Path("model.gguf"))
+    build = Path(__file__).parents[2] / os.environ.get("BIE_BUILD_DIR", "build/release")
+    os.environ["PATH"] = f"{build / 'src/cli'}{os.pathsep}{os.environ['PATH']}"
+
+
 def onnx_net(path: Path) -> None:
     from onnx_models import small_net
 

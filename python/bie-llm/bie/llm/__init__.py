@@ -11,6 +11,7 @@ The same file, prompt and options give the same text on every CPU, with any numb
 from bie.llm._answer import Answer
 from bie.llm._library import ArgumentError, FileError, LanguageModelError, OutOfMemory, SettingError
 from bie.llm._model import Model, Sequence, load
+from bie.llm._serve import Server, serve
 
 
 def __getattr__(name: str):
@@ -29,6 +30,8 @@ __all__ = [
     "Model",
     "OutOfMemory",
     "Sequence",
+    "Server",
     "SettingError",
     "load",
+    "serve",
 ]
