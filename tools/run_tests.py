@@ -19,6 +19,7 @@ from suites.fuzz import suite_fuzz
 from suites.install import suite_install
 from suites.llm import suite_llm
 from suites.python import suite_docs, suite_python, suite_wheel
+from suites.serve import suite_serve
 from suites.style import suite_format, suite_layers
 from suites.tally import TALLY
 from suites.tidy import suite_tidy
@@ -41,11 +42,12 @@ SUITES = {
     "cuda": suite_cuda,
     "cpus": suite_cpus,
     "llm": suite_llm,
+    "serve": suite_serve,
     "aarch64": suite_aarch64,
     "arm": suite_arm,
 }
 # Suites that run where they are asked for: they take from ten minutes to an hour.
-ON_REQUEST = {"cpus", "llm", "arm"}
+ON_REQUEST = {"cpus", "llm", "serve", "arm"}
 
 
 def main() -> int:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import queue
 import random
 import threading
@@ -10,7 +11,8 @@ import pytest
 from serving import Server, merged, until
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
-REQUESTS, LEAVE, CLIENTS, VARIANTS = 200, 20, 8, 3
+REQUESTS = int(os.environ.get("BIE_SERVE_REQUESTS", "200"))
+LEAVE, CLIENTS, VARIANTS = REQUESTS * 3 // 20, 8 if REQUESTS <= 200 else 16, 3
 SEED = 20261130
 
 

@@ -86,9 +86,6 @@ def suite_asan() -> None:
     if build("asan", torch_free=True):
         for executable in test_executables("asan"):
             run_gtest_in_parts(executable, " asan", torch_free_environment() | {"UBSAN_OPTIONS": "print_stacktrace=1"})
-        # Three threads share what a request needs; these tests end requests and servers at all moments.
-        serving = (f"tests/llm/serve_{name}_test.py" for name in ("limits", "promise"))
-        run_pytest("pytest serving asan", *serving, env=environment(BIE_BUILD_DIR="build/asan"))
 
 
 def suite_tsan() -> None:

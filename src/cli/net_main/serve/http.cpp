@@ -61,6 +61,7 @@ struct Server::Impl {
       : limits(bounds), handler(std::move(handles)), acceptor(io), signals(io), deadline(io), pause(io) {}
 
   void accept();
+  void connect(tcp::socket socket);
   /// Ends run() where it drains and nothing is under way.
   void settle();
 
@@ -122,6 +123,7 @@ class Server::Connection final : public Exchange, public std::enable_shared_from
     put(head_of(200, type, headers) + connection_header() + (is_old_ ? "" : "Transfer-Encoding: chunked\r\n") + "\r\n");
   }
   void write(const std::string& bytes) override {
+    if (waiting_ > server_.limits.unread_bytes) return close();
     if (!bytes.empty()) put(is_old_ ? bytes : chunk_of(bytes));
   }
   void end() override {
@@ -239,6 +241,7 @@ class Server::Connection final : public Exchange, public std::enable_shared_from
 
   void put(std::string bytes) {
     if (is_gone_) return;
+    waiting_ += bytes.size();
     out_.push_back(std::move(bytes));
     if (out_.size() == 1) write_next();
   }
@@ -249,6 +252,7 @@ class Server::Connection final : public Exchange, public std::enable_shared_from
                       [self = shared_from_this()](const error_code& error, std::size_t) {
                         if (self->is_gone_) return;
                         if (error) return self->close();
+                        self->waiting_ -= self->out_.front().size();
                         self->out_.pop_front();
                         if (!self->out_.empty()) return self->write_next();
                         self->stream_.expires_never();
@@ -290,6 +294,7 @@ class Server::Connection final : public Exchange, public std::enable_shared_from
   std::string address_;
   beast::flat_buffer buffer_;
   std::optional<beast::http::request_parser<beast::http::string_body>> parser_;
+  std::size_t waiting_ = 0;      ///< bytes of out_
   std::deque<std::string> out_;  ///< the first one is being written
   Headers headers_;              ///< of whatever is answered
   std::function<void()> gone_;
@@ -297,6 +302,14 @@ class Server::Connection final : public Exchange, public std::enable_shared_from
   bool is_under_way_ = false, has_ended_ = false, is_gone_ = false, watches_ = false, wants_next_ = false;
   bool lingers_ = false;
 };
+
+/// The last holder of a connection may be another thread, which answers: it ends in the server's loop all the same.
+void Server::Impl::connect(tcp::socket socket) {
+  const std::shared_ptr<Connection> made(new Connection(std::move(socket), *this), [this](Connection* connection) {
+    asio::post(io, [ends = std::unique_ptr<Connection>(connection)] {});
+  });
+  made->read();
+}
 
 void Server::Impl::accept() {
   acceptor.async_accept([this](const error_code& error, tcp::socket socket) {
@@ -306,8 +319,7 @@ void Server::Impl::accept() {
       pause.async_wait([this](const error_code&) { accept(); });
       return;
     }
-    if (static_cast<std::int64_t>(connections.size()) < limits.connections)
-      std::make_shared<Connection>(std::move(socket), *this)->read();
+    if (static_cast<std::int64_t>(connections.size()) < limits.connections) connect(std::move(socket));
     accept();
   });
 }

@@ -16,6 +16,7 @@ using Headers = std::vector<std::pair<std::string, std::string>>;
 
 struct Limits {
   std::size_t header_bytes = 16 << 10, body_bytes = 8 << 20;
+  std::size_t unread_bytes = 64 << 20;  ///< of a stream that its reader has not taken: it is closed
   std::int64_t connections = 16384;
   int idle_seconds = 75;      ///< until the end of the next request's header
   int body_seconds = 60;      ///< until the end of its body
