@@ -58,7 +58,7 @@ def test_a_request_waits_no_longer_than_it_may(other):
 
 
 def test_a_request_is_listed_and_can_be_ended(server):
-    with server.stream(COMPLETIONS, ENDLESS, receive_buffer=4096) as events:
+    with server.stream(COMPLETIONS, LONG) as events:
         first = next(events)
         (entry,) = server.get("/v1/requests").json["data"]
         assert entry["id"] == first["id"]
