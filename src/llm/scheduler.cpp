@@ -343,20 +343,6 @@ SchedulerCounts Scheduler::counts() const {
   return counts;
 }
 
-std::vector<RequestState> Scheduler::requests() const {
-  using Doing = RequestState::Doing;
-  std::vector<RequestState> states;
-  for (const auto* jobs : {&running_, &waiting_})
-    for (const auto& job : *jobs)
-      states.push_back({job->id, job->request.client,
-                        jobs == &waiting_                                   ? Doing::waiting
-                        : job->unread() <= 1 && !job->answer.tokens.empty() ? Doing::answering
-                                                                            : Doing::reading,
-                        job->prompt(), std::min(job->sequence.length(), job->prompt()),
-                        static_cast<std::int64_t>(job->answer.tokens.size())});
-  return states;
-}
-
 void Scheduler::forget() {
   while (kept_->drop_one()) {
   }

@@ -60,14 +60,6 @@ struct News {
 /// It must not throw, nor call the scheduler.
 using Listener = std::function<void(const News&)>;
 
-/// What a request does at the moment.
-struct RequestState {
-  std::uint64_t id;
-  std::string client;
-  enum class Doing : std::uint8_t { waiting, reading, answering } doing;
-  std::int64_t prompt, read, tokens;  ///< tokens of the prompt, of those read, of the answer
-};
-
 struct SchedulerCounts {
   std::int64_t waiting = 0, running = 0;                   ///< requests
   std::int64_t pages = 0, kept_pages = 0, most_pages = 0;  ///< in use, of these kept for later requests, at most
@@ -103,7 +95,6 @@ class Scheduler {
   /// Tokens of prompt and answer at most.
   std::int64_t context() const { return context_; }
   SchedulerCounts counts() const;
-  std::vector<RequestState> requests() const;
   /// Gives the pages back that are kept for later requests.
   void forget();
 

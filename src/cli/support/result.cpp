@@ -10,10 +10,12 @@ constexpr int schema = 1;
 
 }  // namespace
 
+std::string json_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
 void print_json(const std::string& command, const Json& fields) {
   Json document = {{"schema", schema}, {"command", command}};
   document.update(fields);
-  std::printf("%s\n", document.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+  std::printf("%s\n", json_text(document).c_str());
 }
 
 void print_json_list(const std::string& command, const Json& list) {
@@ -22,7 +24,7 @@ void print_json_list(const std::string& command, const Json& list) {
     all.push_back({{"schema", schema}, {"command", command}});
     all.back().update(fields);
   }
-  std::printf("%s\n", all.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+  std::printf("%s\n", json_text(all).c_str());
 }
 
 Json exact_text(const std::string& text) {

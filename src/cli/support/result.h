@@ -8,6 +8,9 @@ namespace bie::cli {
 
 using Json = nlohmann::ordered_json;
 
+/// On one line. Bytes that are no UTF-8 are replaced.
+std::string json_text(const Json& json);
+
 /// One line on stdout: {"schema": 1, "command": "eval", ...}. Bytes that are no UTF-8 are replaced, and so are numbers
 /// that are not finite, by null.
 void print_json(const std::string& command, const Json& fields);

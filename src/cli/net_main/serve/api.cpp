@@ -16,6 +16,7 @@
 #include "cli/support/build_info.h"
 #include "cli/support/log.h"
 #include "cli/support/text.h"
+#include "formats/lower.h"
 
 namespace bie::cli {
 namespace {
@@ -25,18 +26,11 @@ using ExchangePointer = std::shared_ptr<http::Exchange>;
 
 constexpr const char* json_type = "application/json";
 
-std::string lowered(std::string text) {
-  for (char& c : text) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-  return text;
-}
-
 /// The type of a body, without its parameters.
 std::string media_type(const std::string& field) {
-  const std::string type = lowered(field.substr(0, field.find(';')));
+  const std::string type = formats::lower(field.substr(0, field.find(';')));
   return type.substr(0, type.find_last_not_of(" \t") + 1);
 }
-
-std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 /// In a time that does not tell how much of it is right.
 bool are_equal(const std::string& a, const std::string& b) {
@@ -195,7 +189,7 @@ void Api::Impl::dispatch(const http::Request& request, const ExchangePointer& ex
 std::string Api::Impl::client_of(const http::Request& request) const {
   if (options.keys.empty()) return request.address;
   constexpr std::string_view scheme = "bearer ";
-  const std::string given = lowered(request.authorization.substr(0, scheme.size())) == scheme
+  const std::string given = formats::lower(request.authorization.substr(0, scheme.size())) == scheme
                                 ? request.authorization.substr(scheme.size())
                                 : std::string();
   std::optional<std::size_t> found;
@@ -224,7 +218,7 @@ std::string Api::Impl::path_of(const http::Request& request) {
 void Api::Impl::answer(const http::Request& request, const ExchangePointer& exchange, int status, const Json& json,
                        const http::Headers& headers) {
   ++service.metrics.requests[{path_of(request), status}];
-  exchange->answer(status, json_type, dumped(json), headers);
+  exchange->answer(status, json_type, json_text(json), headers);
 }
 
 void Api::Impl::refuse(const http::Request& request, const ExchangePointer& exchange, const ApiError& error) {

@@ -1,4 +1,4 @@
-// What a request is refused with.
+// A refusal of a request.
 #pragma once
 
 #include <stdexcept>

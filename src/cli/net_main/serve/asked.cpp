@@ -86,7 +86,7 @@ std::vector<std::pair<std::int32_t, float>> biases_of(const Fields& fields, std:
   return biases;
 }
 
-/// What is not built is refused, so that nobody takes an answer for what it is not.
+/// The server refuses what is not built, so that nobody takes an answer for what it is not.
 void refuse_what_is_absent(const Fields& fields) {
   for (const char* name : {"tools", "functions"}) {
     const Json* const value = fields.find(name);

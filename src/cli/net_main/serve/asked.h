@@ -1,4 +1,4 @@
-// What a request of OpenAI's interface asks for.
+// The fields of requests of OpenAI's interface.
 #pragma once
 
 #include <cstdint>

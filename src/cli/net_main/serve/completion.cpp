@@ -26,14 +26,12 @@ std::string random_id(const char* kind) {
 /// JSON has no -infinity; clients know this number for it.
 double told(double logprob) { return std::max(logprob, -9999.0); }
 
-/// Of the interface: a full context and --tokens are one, and so are an end and a stop text.
+/// The interface has one word for a full context and max_tokens, and one for an end and a stop text.
 const char* finish_of(llm::Answer::Finish finish) { return finish == llm::Answer::Finish::length ? "length" : "stop"; }
 
 std::int64_t characters_of(const std::string& text) {
   return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
 }
-
-std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 }  // namespace
 
@@ -139,12 +137,12 @@ void Completion::refuse(int status, const std::string& sentence) {
                         {"param", nullptr},
                         {"code", nullptr}}}};
   if (has_begun_) {
-    exchange_->write("data: " + dumped(error) + "\n\n");
+    exchange_->write("data: " + json_text(error) + "\n\n");
     exchange_->end();
   } else {
     http::Headers headers;
     if (status == 429 || status == 503) headers.emplace_back("Retry-After", "1");
-    exchange_->answer(status, "application/json", dumped(error), headers);
+    exchange_->answer(status, "application/json", json_text(error), headers);
   }
   ended_({id_, status, 0, 0, 0, seconds_since(begin_), sentence, ""});
 }
@@ -285,7 +283,7 @@ void Completion::tell(std::size_t at, Json choice) {
   choice["index"] = at;
   event["choices"] = Json::array({std::move(choice)});
   if (asked_.tells_usage) event["usage"] = nullptr;
-  exchange_->write("data: " + dumped(event) + "\n\n");
+  exchange_->write("data: " + json_text(event) + "\n\n");
 }
 
 void Completion::tell_chat(std::size_t at, const std::vector<text::ThoughtStream::Part>& parts, const Json& chances) {
@@ -341,12 +339,12 @@ void Completion::finish() {
       Json event = head(asked_.is_chat ? "chat.completion.chunk" : "text_completion");
       event["choices"] = Json::array();
       event["usage"] = usage();
-      exchange_->write("data: " + dumped(event) + "\n\n");
+      exchange_->write("data: " + json_text(event) + "\n\n");
     }
     exchange_->write("data: [DONE]\n\n");
     exchange_->end();
   } else {
-    exchange_->answer(200, "application/json", dumped(whole()));
+    exchange_->answer(200, "application/json", json_text(whole()));
   }
   const Json counts = usage();
   Ended ended{id_,

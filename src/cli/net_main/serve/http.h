@@ -27,7 +27,7 @@ struct Request {
   std::string method, path, body, authorization, content_type, origin, address;
 };
 
-/// What is written goes back to a client. All calls are the server's thread's.
+/// The way back to a client. The server's thread makes all calls.
 class Exchange {
  public:
   virtual ~Exchange() = default;
