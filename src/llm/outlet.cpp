@@ -6,12 +6,16 @@
 
 namespace bie::llm {
 
-std::string Outlet::put(std::string_view bytes, bool* stopped) {
+std::string Outlet::put(std::string_view bytes, const std::string** stop) {
   held_ += characters_.put(bytes);
   std::size_t first = std::string::npos;
-  for (const std::string& stop : stops_) first = std::min(first, held_.find(stop));
-  *stopped = first != std::string::npos;
-  return take(*stopped ? first : held_.size() - begun_stop());
+  *stop = nullptr;
+  for (const std::string& one : stops_)
+    if (const std::size_t at = held_.find(one); at < first) {
+      first = at;
+      *stop = &one;
+    }
+  return take(*stop != nullptr ? first : held_.size() - begun_stop());
 }
 
 std::string Outlet::take(std::size_t count) {
@@ -32,15 +36,19 @@ std::size_t Outlet::begun_stop() const {
 bool take_token(const text::Tokenizer& tokenizer, std::int32_t token, std::int64_t room, Outlet& outlet, Answer& answer,
                 std::string* told) {
   answer.tokens.push_back(token);
-  bool stopped = false, is_done = true;
+  const std::string* stop = nullptr;
+  bool is_done = true;
   if (tokenizer.is_end(token)) {
     answer.finish = Answer::Finish::end;
   } else {
-    *told = outlet.put(tokenizer.bytes(token), &stopped);
-    if (stopped) answer.finish = Answer::Finish::stop;
-    is_done = stopped || static_cast<std::int64_t>(answer.tokens.size()) >= room;
+    *told = outlet.put(tokenizer.bytes(token), &stop);
+    if (stop != nullptr) {
+      answer.finish = Answer::Finish::stop;
+      answer.stop = *stop;
+    }
+    is_done = stop != nullptr || static_cast<std::int64_t>(answer.tokens.size()) >= room;
   }
-  if (is_done && !stopped) *told += outlet.end();
+  if (is_done && stop == nullptr) *told += outlet.end();
   answer.text += *told;
   return !is_done;
 }

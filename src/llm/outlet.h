@@ -17,8 +17,9 @@ class Outlet {
   /// @param stops  outlive the outlet; none is empty.
   explicit Outlet(const std::vector<std::string>& stops) : stops_(stops) {}
 
-  /// Returns the text that can be told now. `stopped` becomes true where a stop text is complete, which is left out.
-  std::string put(std::string_view bytes, bool* stopped);
+  /// Returns the text that can be told now. `stop` points to the stop text that is complete, which is left out, or is
+  /// null.
+  std::string put(std::string_view bytes, const std::string** stop);
   std::string end() { return take(held_.size()) + characters_.end(); }
 
  private:

@@ -53,7 +53,7 @@ struct Scheduler::Job {
   Answer answer;
   std::vector<TokenChance> of_prompt;
   std::int64_t cached = 0, rows = 0;  ///< rows: of the next pass
-  bool was_started = false;
+  bool was_started = false, was_put_back = false;
 };
 
 struct Scheduler::Chosen {
@@ -158,6 +158,7 @@ void Scheduler::admit() {
       job.was_started = true;
       News news;
       news.has_started = true;
+      news.cached = job.cached;
       job.listener(news);
     }
     running_.push_back(std::move(*next));
@@ -182,7 +183,13 @@ std::vector<Scheduler::Job*> Scheduler::plan() {
   for (const auto& job : running_) {
     if (job->is_answering()) continue;
     if (left <= 0) break;
-    if (!job->request.of_prompt) kept_->lend(job->text, job->sequence);  // a neighbour may have read it meanwhile
+    if (!job->request.of_prompt) {  // a neighbour may have read it meanwhile
+      const std::int64_t before = job->sequence.length();
+      kept_->lend(job->text, job->sequence);
+      const std::int64_t lent = job->was_put_back ? 0 : job->sequence.length() - before;
+      job->cached += lent;
+      counts_.cached += lent;
+    }
     job->rows = std::min({job->unread(), left, job->reads_chances() ? most_rows_of_logits : left});
     left -= job->rows;
     fed.push_back(job.get());
@@ -196,6 +203,7 @@ void Scheduler::put_back_youngest() {
     return std::tuple(a->request.priority, a->id) < std::tuple(b->request.priority, b->id);
   });
   (*youngest)->sequence.cut(0);
+  (*youngest)->was_put_back = true;
   waiting_.push_back(std::move(*youngest));
   running_.erase(youngest);
   ++counts_.put_back;
@@ -326,7 +334,10 @@ void Scheduler::take_choices(const std::vector<Chosen>& chosen) {
       job.text.push_back(c.token);
       ++counts_.written;
     }
-    if (!goes_on) news.cached = job.cached;
+    if (!goes_on) {
+      news.cached = job.cached;
+      news.stop = job.answer.stop;
+    }
     job.listener(news);
     if (goes_on) continue;
     if (job.sequence.length() > 0) kept_->keep(job.sequence, /*with_rest=*/true);  // a conversation may go on

@@ -29,6 +29,7 @@ struct Answer {
   std::int64_t cached = 0;                   ///< tokens of the prompt that the cache file or `kept` held
   std::string text;                          ///< cut before a stop text; control tokens have none
   Finish finish = Finish::length;
+  std::string stop;  ///< the stop text before which it was cut, if any
   std::vector<std::vector<std::pair<std::int32_t, double>>> logprobs;  ///< of each token
 };
 

@@ -53,8 +53,9 @@ struct News {
   std::optional<std::int32_t> token;     ///< of the answer
   std::optional<TokenChance> chance;     ///< of that token
   std::optional<Answer::Finish> finish;  ///< the last call
+  std::string stop;                      ///< in the last call: the stop text before which the answer was cut, if any
   std::string error;                     ///< the last call, where there is no `finish`
-  std::int64_t cached = 0;               ///< in the last call: tokens of the prompt that kept pages held
+  std::int64_t cached = 0;               ///< in the first call and the last: tokens of the prompt that need no reading
 };
 
 /// It must not throw, nor call the scheduler.
