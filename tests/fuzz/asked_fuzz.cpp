@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "cli/net_main/serve/api_error.h"
+#include "cli/net_main/serve/fields.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
@@ -23,14 +24,17 @@ void check(const bie::cli::Asked& asked) {
     if (const auto* const tokens = std::get_if<std::vector<std::int32_t>>(&prompt))
       for (const std::int32_t token : *tokens) require(token >= 0 && token < vocabulary);
   for (const auto& message : asked.messages) require(message["role"].is_string() && message["content"].is_string());
+  require(asked.variables.is_object() && asked.repeated.is_object());
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string body(reinterpret_cast<const char*>(data), size);
-  for (const auto read : {bie::cli::asked_chat, bie::cli::asked_completion}) try {
-      check(read(body, vocabulary));
+  for (const auto read :
+       {bie::cli::asked_chat, bie::cli::asked_completion, bie::cli::asked_response, bie::cli::asked_message})
+    try {
+      check(read(bie::cli::body_object(body), vocabulary));
     } catch (const bie::cli::ApiError& error) {
       require(error.status == 400 && std::string_view(error.what()).find('\n') == std::string_view::npos);
     }

@@ -30,6 +30,13 @@ def test_a_block_has_a_server(llm, bie, served_model):
     server.stop()
 
 
+def test_several_models_have_names(llm, bie, served_model):
+    with llm.serve({"a": served_model, "b": served_model}, program=bie, threads=1, cache_size="8MB") as server:
+        assert server.models == ["a", "b"] == [one["id"] for one in get(server.url + "/v1/models")["data"]]
+    with pytest.raises(llm.SettingError, match="--name"):
+        llm.serve({"a": served_model}, program=bie, name="c")
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

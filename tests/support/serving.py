@@ -214,6 +214,17 @@ class Server:
         with self.stream(path, body) as events:
             return list(events)
 
+    def choices(self, path: str, body: dict) -> list[dict]:
+        """The choices of an answer, in the same form whether it is streamed or not."""
+        return merged(self.events(path, body)) if body.get("stream") else self.answer(path, body)["choices"]
+
+    def leave(self, path: str, body: dict, after: int) -> None:
+        """Leaves an answer once so many bytes of it are read; 0 leaves at once."""
+        with contextlib.closing(self.connect()) as connection:
+            connection.request("POST", path, json.dumps(body), self.headers())
+            while after > 0 and (part := connection.sock.recv(after)):
+                after -= len(part)
+
     def raw(self, sent: bytes, ends: bool = False) -> bytes:
         """What the server says to these bytes up to its closing the connection; `ends` closes our side first."""
         with self.socket() as made:
@@ -224,10 +235,14 @@ class Server:
 
     # Metrics
 
-    def metrics(self) -> dict[str, float]:
-        """The values of GET /metrics by name and labels."""
-        lines = self.get("/metrics").body.decode().splitlines()
-        return {name: float(value) for name, _, value in (each.rpartition(" ") for each in lines if each[0] != "#")}
+    def metrics(self, over=None) -> dict[str, float]:
+        """The values of GET /metrics by name and labels; those of several models are added up."""
+        values: dict[str, float] = {}
+        for line in self.get("/metrics", over=over).body.decode().splitlines():
+            if line[0] != "#":
+                name, _, value = re.sub(r'{model="[^"]*"}', "", line).rpartition(" ")
+                values[name] = values.get(name, 0) + float(value)
+        return values
 
     def is_idle(self) -> bool:
         now = self.metrics()

@@ -6,17 +6,36 @@
 #include "cli/llm/shared_options.h"
 
 namespace bie::cli {
+namespace {
+
+CLI::Validator named_file() {
+  return {[](std::string& text) -> std::string {
+            const std::size_t equals = text.find('=');
+            const bool is_good = equals != std::string::npos && equals > 0 && equals + 1 < text.size();
+            return is_good ? "" : "expected NAME=FILE, got " + formats::in_quotes(text);
+          },
+          "", "model"};
+}
+
+}  // namespace
 
 void add_serve(CLI::App& app, const Global& global) {
   auto a = std::make_shared<ServeArguments>();
   CLI::App* command = app.add_subcommand("serve", "A language model for many clients, by OpenAI's interface");
-  add_model(*command, a->language);
+  CLI::Option* model = add_model(*command, a->language)->required(false);
+  command->add_option("--model", a->models, "NAME=FILE: one of several models; repeated")
+      ->check(named_file())
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->excludes(model);
   command->add_option("--host", a->host, "address to listen at; 0.0.0.0 and :: are all of this machine")
       ->capture_default_str();
   command->add_option("--port", a->port, "0: one that is free, which is told")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
-  command->add_option("--name", a->name, "what clients call the model (default: the file's name)")->check(not_empty());
+  command->add_option("--name", a->name, "what clients call the model (default: the file's name)")
+      ->check(not_empty())
+      ->needs(model);
   command->add_option("--api-key-file", a->key_file, "file with a key in each line; clients must send one")
       ->check(file_name());
   command->add_option("--cors", a->origin, "origin of web pages that may ask too, as https://example.org, or *")
@@ -62,6 +81,7 @@ void add_serve(CLI::App& app, const Global& global) {
       "Examples:\n"
       "  bie serve model.gguf\n"
       "  bie serve model.gguf --host 0.0.0.0 --api-key-file keys.txt --cache-size 2GB\n"
+      "  bie serve --model small=a.gguf --model large=b.gguf\n"
       "  curl -H 'Content-Type: application/json' localhost:8080/v1/chat/completions \\\n"
       "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Name three rivers.\"}]}'");
   command->callback([a, &global] { serve(*a, global); });

@@ -31,8 +31,9 @@ CLI::Validator not_empty() {
           "text"};
 }
 
-void add_model(CLI::App& command, LanguageOptions& o) {
-  command.add_option("model", o.model, "GGUF file or folder of a llama, mistral, smollm, qwen, gemma or bitnet model")
+CLI::Option* add_model(CLI::App& command, LanguageOptions& o) {
+  return command
+      .add_option("model", o.model, "GGUF file or folder of a llama, mistral, smollm, qwen, gemma or bitnet model")
       ->required()
       ->check(file_name());
 }

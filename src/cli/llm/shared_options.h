@@ -32,7 +32,7 @@ CLI::Validator not_empty();
 /// Small letters.
 CLI::Validator lowered();
 
-void add_model(CLI::App& command, LanguageOptions& o);
+CLI::Option* add_model(CLI::App& command, LanguageOptions& o);
 /// --tokens, --context and --stop.
 void add_lengths(CLI::App& command, LanguageOptions& o);
 /// How a token is chosen.

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from bie.llm._library import SettingError
 
@@ -22,9 +22,11 @@ class Server:
         self._lines: deque[dict] = deque(maxlen=1000)
         self._reader = threading.Thread(target=self._read, daemon=True)  # a full pipe would hold the server up
         self._reader.start()
-        #: The name that the server gives the model.
+        #: The name that the server gives the model, of several the first.
         self.model: str = listening["model"]
-        #: Tokens of prompt and answer at most.
+        #: The names of all models.
+        self.models: list[str] = listening["models"]
+        #: Tokens of prompt and answer at most, of the first model.
         self.context: int = listening["context"]
         host = listening["host"] if ":" not in listening["host"] else f"[{listening['host']}]"
         #: Where it listens: ``http://127.0.0.1:43210``.
@@ -67,7 +69,7 @@ def _words(options: dict) -> Iterable[str]:
 
 
 def serve(
-    model: str | os.PathLike,
+    model: str | os.PathLike | Mapping[str, str | os.PathLike],
     *,
     host: str = "127.0.0.1",
     port: int = 0,
@@ -75,10 +77,10 @@ def serve(
     program: str | os.PathLike | None = None,
     **options,
 ) -> Server:
-    """Starts ``bie serve`` on a GGUF file or a folder, and returns when it listens.
+    """Starts ``bie serve`` on a GGUF file or a folder, or on several, and returns when it listens.
 
     Args:
-        model: the file or folder.
+        model: the file or folder; or several by the names that clients call them.
         host: the address to listen at.
         port: 0: one that is free, which ``url`` names.
         threads: of the computation; None: the CPUs that the process may use.
@@ -93,8 +95,11 @@ def serve(
     if found is None:
         raise SettingError("expected the program bie on the PATH, got none; docs/install.md tells how to build it")
     all_threads = () if threads is None else ("--threads", str(threads))
-    words = [found, *all_threads, "--json", "serve", os.fspath(model), "--host", host, "--port", str(port)]
-    words += _words(options)
+    words = [found, *all_threads, "--json", "serve", "--host", host, "--port", str(port), *_words(options)]
+    if isinstance(model, Mapping):
+        words += [word for name, path in model.items() for word in ("--model", f"{name}={os.fspath(path)}")]
+    else:
+        words.append(os.fspath(model))
     try:
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

@@ -39,14 +39,16 @@ void check_message(const std::string& path, const Json& message, std::size_t at)
 
 ChatPrompts::ChatPrompts(const LoadedLanguage& language, const ChatOptions& o, bool for_tools)
     : tokenizer_(language.tokenizer), template_(template_of(language, o, for_tools)) {
-  if (o.no_think) variables_ = R"({"enable_thinking": false})";
+  if (o.no_think) variables_["enable_thinking"] = false;
 }
 
-text::ChatPrompt ChatPrompts::prompt(const Json& messages, const Json& tools) const {
+text::ChatPrompt ChatPrompts::prompt(const Json& messages, const Json& tools, const Json& variables) const {
   text::ChatInput input;
   input.messages = messages.dump();
   if (!tools.is_null()) input.tools = tools.dump();
-  input.variables = variables_;
+  Json all = variables_;
+  all.update(variables);
+  input.variables = all.dump();
   input.now = local_time();
   return text::chat_prompt(tokenizer_, template_, std::move(input));
 }

@@ -15,14 +15,16 @@ class ChatPrompts {
   /// @throws formats::Error: there is no template, or it is not read.
   ChatPrompts(const LoadedLanguage& language, const ChatOptions& options, bool for_tools = false);
 
-  /// @param messages  objects with role and content.
+  /// @param messages   objects with role and content.
+  /// @param variables  of the template, which take precedence over those of the options.
   /// @throws formats::Error: the template refuses them.
-  text::ChatPrompt prompt(const Json& messages, const Json& tools = nullptr) const;
+  text::ChatPrompt prompt(const Json& messages, const Json& tools = nullptr,
+                          const Json& variables = Json::object()) const;
 
  private:
   const text::Tokenizer& tokenizer_;
   text::ChatTemplate template_;
-  std::string variables_;
+  Json variables_ = Json::object();
 };
 
 /// A message of the system where --system gives one, else none.

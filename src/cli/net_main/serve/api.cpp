@@ -3,18 +3,18 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
-#include <cstdio>
-#include <ctime>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "bie/formats/error.h"
-#include "cli/net_main/llm/loaded_language.h"
 #include "cli/net_main/serve/api_error.h"
+#include "cli/net_main/serve/completion.h"
+#include "cli/net_main/serve/fields.h"
 #include "cli/net_main/serve/page.h"
 #include "cli/support/build_info.h"
-#include "cli/support/log.h"
 #include "cli/support/text.h"
 #include "formats/lower.h"
 
@@ -32,209 +32,253 @@ std::string media_type(const std::string& field) {
   return type.substr(0, type.find_last_not_of(" \t") + 1);
 }
 
-/// In a time that does not tell how much of it is right.
-bool are_equal(const std::string& a, const std::string& b) {
-  std::size_t difference = a.size() ^ b.size();
-  for (std::size_t i = 0; i < a.size(); ++i)
-    difference |= static_cast<std::size_t>(static_cast<unsigned char>(a[i]) ^
-                                           static_cast<unsigned char>(b[b.empty() ? 0 : i % b.size()]));
-  return difference == 0;
+int digit_of(char c) {
+  const std::string_view digits = "0123456789abcdef";
+  const auto at = digits.find(c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c);
+  return at == std::string_view::npos ? -1 : static_cast<int>(at);
 }
 
-Json error_json(const ApiError& error) {
-  const char* const type = error.status == 401   ? "authentication_error"
-                           : error.status < 500  ? "invalid_request_error"
-                           : error.status == 503 ? "overloaded_error"
-                                                 : "server_error";
-  return {{"error",
-           {{"message", error.what()},
-            {"type", type},
-            {"param", error.param.empty() ? Json() : Json(error.param)},
-            {"code", error.code.empty() ? Json() : Json(error.code)}}}};
+/// A piece of a path, whose %XX are bytes.
+std::string unescaped(std::string_view text) {
+  std::string bytes;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool is_escape =
+        text[i] == '%' && i + 2 < text.size() && digit_of(text[i + 1]) >= 0 && digit_of(text[i + 2]) >= 0;
+    bytes += is_escape ? static_cast<char>(16 * digit_of(text[i + 1]) + digit_of(text[i + 2])) : text[i];
+    if (is_escape) i += 2;
+  }
+  return bytes;
+}
+
+Json error_of(const std::string& path, const ApiError& error) {
+  return path.rfind("/v1/messages", 0) == 0 ? anthropic_error(error) : openai_error(error);
+}
+
+const ChatPrompts& prompts_of(const ServedModel& model) {
+  if (!model.prompts)
+    throw ApiError(400, "the model's file has no chat template; bie serve --template names a file that holds one");
+  return *model.prompts;
+}
+
+std::vector<ReadPrompt> read_prompts(const ServedModel& model, const Interface& interface, const Asked& asked) {
+  std::vector<ReadPrompt> read;
+  if (!asked.messages.is_null()) {
+    text::ChatPrompt prompt = prompts_of(model).prompt(asked.messages, nullptr, asked.variables);
+    read.push_back({std::move(prompt.tokens), "", prompt.ends_in_thought});
+  }
+  for (const AskedText& prompt : asked.prompts) {
+    if (const auto* const text = std::get_if<std::string>(&prompt))
+      read.push_back({tokens_of(model.tokenizer(), *text, /*special=*/true), *text, false});
+    else
+      read.push_back({std::get<1>(prompt), text::valid_utf8(model.tokenizer().decode(std::get<1>(prompt))), false});
+  }
+  for (const ReadPrompt& prompt : read) {
+    const auto size = static_cast<std::int64_t>(prompt.tokens.size());
+    if (size == 0)
+      throw ApiError(400, joined(interface.prompt, ": expected one token at least, got none"), interface.prompt);
+    if (size > model.context)
+      throw ApiError(400,
+                     joined(interface.prompt, ": expected at most ", model.context, " tokens, the context, got ", size),
+                     interface.prompt, "context_length_exceeded");
+  }
+  return read;
+}
+
+/// Clients of green-bit-llm, whose paths name the model, send "stream" as a text too.
+Json with_flag_of_text(Json body) {
+  const auto stream = body.find("stream");
+  if (stream == body.end() || !stream->is_string()) return body;
+  const std::string word = formats::lower(stream->get<std::string>());
+  if (word == "true" || word == "false") *stream = word == "true";
+  return body;
+}
+
+Json description_of(const ServedModel& model) {
+  return {
+      {"id", model.name}, {"object", "model"}, {"created", 0}, {"owned_by", "bie"}, {"max_model_len", model.context}};
 }
 
 }  // namespace
 
-struct Api::Impl {
-  Impl(Service& of, const ChatPrompts* chat, const ApiOptions& asked) : service(of), prompts(chat), options(asked) {}
+std::string refusal_text(const std::string& path, int status, const std::string& sentence) {
+  return json_text(error_of(path, ApiError(status, sentence)));
+}
 
-  using Call = void (Impl::*)(const http::Request&, const ExchangePointer&);
+struct Api::Impl {
+  Impl(Service& of, const Access& may, const RequestLog& tells) : service(of), access(may), log(tells) {}
+
+  /// A request that is being handled. `rest` is what stands for the * of its route.
+  struct Call {
+    http::Request request;
+    ExchangePointer exchange;
+    std::string client, path, rest;
+  };
+  using CallPointer = std::shared_ptr<const Call>;
   struct Route {
-    const char *method, *path;
-    Call call;
+    const char *method, *path;  ///< a * in the path stands for one character at least
+    void (Impl::*handle)(const CallPointer&);
     bool is_open;  ///< without a key
   };
   static const std::vector<Route>& routes();
-  static bool matches(const Route& route, const http::Request& request);
-  static std::string path_of(const http::Request& request);
+  static bool matches(const std::string& path, std::string_view pattern, std::string* rest);
 
   void handle(http::Request request, const ExchangePointer& exchange);
-  void dispatch(const http::Request& request, const ExchangePointer& exchange);
-  /// The name of the client: its key's number, or its address. @throws ApiError
-  std::string client_of(const http::Request& request) const;
-  http::Headers headers_for(const http::Request& request) const;
-  void answer(const http::Request& request, const ExchangePointer& exchange, int status, const Json& json,
-              const http::Headers& headers = {});
-  void refuse(const http::Request& request, const ExchangePointer& exchange, const ApiError& error);
-  /// Has `make` done beside the server's loop; what it returns is the answer.
-  void answer_later(const http::Request& request, const ExchangePointer& exchange, std::function<Json()> make);
-  void log_end(const http::Request& request, const std::string& client, const Ended& ended);
+  void dispatch(Call call);
+  void answer(const Call& call, int status, const Json& json, const http::Headers& headers = {});
+  void send_refusal(const Call& call, const ApiError& error);
+  void refuse(const Call& call, const ApiError& error);
+  /// Has `make` done beside the server's loop with the body and the model that it names, then `take` in the loop with
+  /// what it returned.
+  template <class Make, class Take>
+  void with_body(const CallPointer& call, Make make, Take take);
+  /// The same where what `make` returns is the answer.
+  void answer_of_body(const CallPointer& call, Json (*make)(const ServedModel& model, const Json& body));
+  const ServedModel& model_of(const Json& body, const std::string& named) const;
 
-  void page(const http::Request& request, const ExchangePointer& exchange);
-  void health(const http::Request& request, const ExchangePointer& exchange);
-  void props(const http::Request& request, const ExchangePointer& exchange);
-  void models(const http::Request& request, const ExchangePointer& exchange);
-  void metrics(const http::Request& request, const ExchangePointer& exchange);
-  void chat(const http::Request& request, const ExchangePointer& exchange);
-  void completion(const http::Request& request, const ExchangePointer& exchange);
-  void tokenize(const http::Request& request, const ExchangePointer& exchange);
-  void detokenize(const http::Request& request, const ExchangePointer& exchange);
-  void apply_template(const http::Request& request, const ExchangePointer& exchange);
-  void list_requests(const http::Request& request, const ExchangePointer& exchange);
-  void end_request(const http::Request& request, const ExchangePointer& exchange);
-  void complete(const http::Request& request, const ExchangePointer& exchange, bool is_chat);
-
-  std::int64_t vocabulary() const { return service.tokenizer.size(); }
-  const ChatPrompts& chat_prompts() const {
-    if (prompts == nullptr)
-      throw ApiError(400, "the model's file has no chat template; bie serve --template names a file that holds one");
-    return *prompts;
-  }
-  std::vector<ReadPrompt> read_prompts(const Asked& asked) const;
+  void page(const CallPointer& call);
+  void health(const CallPointer& call) { answer(*call, 200, {{"status", "ok"}}); }
+  void props(const CallPointer& call);
+  void list_models(const CallPointer& call);
+  void show_model(const CallPointer& call) { answer(*call, 200, description_of(model_of(Json::object(), call->rest))); }
+  void metrics(const CallPointer& call);
+  void chat(const CallPointer& call) { complete(call, chat_interface); }
+  void completion(const CallPointer& call) { complete(call, completion_interface); }
+  void response(const CallPointer& call) { complete(call, response_interface); }
+  void message(const CallPointer& call) { complete(call, message_interface); }
+  void count_tokens(const CallPointer& call);
+  void tokenize(const CallPointer& call);
+  void detokenize(const CallPointer& call);
+  void apply_template(const CallPointer& call);
+  void list_requests(const CallPointer& call);
+  void end_request(const CallPointer& call);
+  void complete(const CallPointer& call, const Interface& interface);
 
   Service& service;
-  const ChatPrompts* prompts;
-  ApiOptions options;
+  Access access;
+  RequestLog log;
   std::map<std::string, std::weak_ptr<Completion>> running;
   boost::asio::thread_pool readers{1};  ///< texts become tokens here, so that a long one delays no other client
 };
 
-void print_event(const Json& fields) {
-  print_json("serve", fields);
-  std::fflush(stdout);
-}
-
-Api::Api(Service& service, const ChatPrompts* prompts, const ApiOptions& options)
-    : impl_(std::make_unique<Impl>(service, prompts, options)) {}
+Api::Api(Service& service, const Access& access, const RequestLog& log)
+    : impl_(std::make_unique<Impl>(service, access, log)) {}
 Api::~Api() { impl_->readers.join(); }
 void Api::handle(http::Request request, const std::shared_ptr<http::Exchange>& exchange) {
   impl_->handle(std::move(request), exchange);
 }
 
+/// The first that matches is taken.
 const std::vector<Api::Impl::Route>& Api::Impl::routes() {
   static const std::vector<Route> all = {{"GET", "/", &Impl::page, true},
                                          {"GET", "/health", &Impl::health, true},
                                          {"GET", "/props", &Impl::props, false},
-                                         {"GET", "/v1/models", &Impl::models, false},
+                                         {"GET", "/v1/models", &Impl::list_models, false},
+                                         {"GET", "/v1/models/*", &Impl::show_model, false},
                                          {"GET", "/metrics", &Impl::metrics, false},
                                          {"POST", "/v1/chat/completions", &Impl::chat, false},
                                          {"POST", "/v1/completions", &Impl::completion, false},
+                                         {"POST", "/v1/responses", &Impl::response, false},
+                                         {"POST", "/v1/messages", &Impl::message, false},
+                                         {"POST", "/v1/messages/count_tokens", &Impl::count_tokens, false},
+                                         {"POST", "/v1/*/chat/completions", &Impl::chat, false},
+                                         {"POST", "/v1/*/completions", &Impl::completion, false},
                                          {"POST", "/tokenize", &Impl::tokenize, false},
                                          {"POST", "/detokenize", &Impl::detokenize, false},
                                          {"POST", "/apply-template", &Impl::apply_template, false},
                                          {"GET", "/v1/requests", &Impl::list_requests, false},
-                                         {"DELETE", "/v1/requests/", &Impl::end_request, false}};
+                                         {"DELETE", "/v1/requests/*", &Impl::end_request, false}};
   return all;
 }
 
-/// A path that ends in a slash has anything behind it.
-bool Api::Impl::matches(const Route& route, const http::Request& request) {
-  const std::string_view path = route.path;
-  const bool is_prefix = path.size() > 1 && path.back() == '/';
-  return is_prefix ? request.path.rfind(path, 0) == 0 : request.path == path;
+bool Api::Impl::matches(const std::string& path, std::string_view pattern, std::string* rest) {
+  const std::size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return path == pattern;
+  const std::string_view before = pattern.substr(0, star), behind = pattern.substr(star + 1);
+  if (path.size() <= before.size() + behind.size() || path.compare(0, star, before) != 0 ||
+      path.compare(path.size() - behind.size(), behind.size(), behind) != 0)
+    return false;
+  *rest = unescaped(std::string_view(path).substr(star, path.size() - before.size() - behind.size()));
+  return true;
 }
 
 void Api::Impl::handle(http::Request request, const ExchangePointer& exchange) {
-  exchange->add_headers(headers_for(request));
-  try {
-    dispatch(request, exchange);
-  } catch (const ApiError& error) {
-    refuse(request, exchange, error);
-  } catch (const std::exception& error) {
-    refuse(request, exchange, ApiError(500, error.what()));
-  }
+  exchange->add_headers(access.headers_for(request));
+  // Metrics count by the paths of routes: a client cannot invent others.
+  dispatch({std::move(request), exchange, "", "other", ""});
 }
 
-void Api::Impl::dispatch(const http::Request& request, const ExchangePointer& exchange) {
-  if (request.method == "OPTIONS" && !options.allowed_origin.empty()) {
-    exchange->answer(204, json_type, "",
-                     {{"Access-Control-Allow-Origin", options.allowed_origin},
-                      {"Access-Control-Allow-Methods", "GET, POST, DELETE"},
-                      {"Access-Control-Allow-Headers", "Authorization, Content-Type"},
-                      {"Access-Control-Max-Age", "600"}});
-    return;
-  }
+void Api::Impl::dispatch(Call call) {
+  const http::Request& request = call.request;
+  if (request.method == "OPTIONS")
+    if (const http::Headers headers = access.preflight_headers(); !headers.empty())
+      return call.exchange->answer(204, json_type, "", headers);
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
-  std::string methods;
-  for (const Route& route : routes()) {
-    if (!matches(route, request)) continue;
-    if (method != route.method) {
-      methods = route.method;
-      continue;
+  std::string allowed;
+  try {
+    for (const Route& route : routes()) {
+      if (!matches(request.path, route.path, &call.rest)) continue;
+      call.path = route.path;
+      if (method != route.method) {
+        allowed = route.method;
+        continue;
+      }
+      if (!route.is_open) call.client = access.client_of(request);
+      // A web page of another server can send other types without being asked for leave.
+      if (method == "POST" && media_type(request.content_type) != json_type)
+        throw ApiError(415, joined("expected Content-Type: application/json, got ",
+                                   request.content_type.empty() ? "none" : formats::in_quotes(request.content_type)));
+      return (this->*route.handle)(std::make_shared<const Call>(call));
     }
-    if (!route.is_open) client_of(request);
-    // A web page of another server can send other types without being asked for leave.
-    if (method == "POST" && media_type(request.content_type) != json_type)
-      throw ApiError(415, joined("expected Content-Type: application/json, got ",
-                                 request.content_type.empty() ? "none" : formats::in_quotes(request.content_type)));
-    return (this->*route.call)(request, exchange);
+    if (!allowed.empty()) {
+      call.exchange->add_headers({{"Allow", allowed}});
+      throw ApiError(405, joined("expected ", allowed, ", got ", printable(request.method)));
+    }
+    throw ApiError(404, "there is nothing at this path; GET / is a chat, and docs/serve.md names the paths");
+  } catch (const ApiError& error) {
+    refuse(call, error);
+  } catch (const std::exception& error) {
+    refuse(call, ApiError(500, error.what()));
   }
-  if (!methods.empty()) {
-    exchange->add_headers({{"Allow", methods}});
-    throw ApiError(405, joined("expected ", methods, ", got ", printable(request.method)));
-  }
-  throw ApiError(404, "there is nothing at this path; GET / is a chat, and docs/serve.md names the paths");
 }
 
-std::string Api::Impl::client_of(const http::Request& request) const {
-  if (options.keys.empty()) return request.address;
-  constexpr std::string_view scheme = "bearer ";
-  const std::string given = formats::lower(request.authorization.substr(0, scheme.size())) == scheme
-                                ? request.authorization.substr(scheme.size())
-                                : std::string();
-  std::optional<std::size_t> found;
-  for (std::size_t i = 0; i < options.keys.size(); ++i)
-    if (are_equal(options.keys[i], given)) found = i;
-  if (!found)
-    throw ApiError(401,
-                   joined("expected Authorization: Bearer with a key of this server, got ",
-                          given.empty() ? "none" : "another one"),
-                   "", "invalid_api_key");
-  return joined("key ", *found + 1);
+void Api::Impl::answer(const Call& call, int status, const Json& json, const http::Headers& headers) {
+  ++service.metrics.requests[{call.path, status}];
+  call.exchange->answer(status, json_type, json_text(json), headers);
 }
 
-http::Headers Api::Impl::headers_for(const http::Request& request) const {
-  if (options.allowed_origin.empty() || request.origin.empty()) return {};
-  return {{"Access-Control-Allow-Origin", options.allowed_origin}, {"Vary", "Origin"}};
-}
-
-/// The path that a request's route has, for metrics: a client cannot invent others.
-std::string Api::Impl::path_of(const http::Request& request) {
-  for (const Route& route : routes())
-    if (matches(route, request)) return route.path;
-  return "other";
-}
-
-void Api::Impl::answer(const http::Request& request, const ExchangePointer& exchange, int status, const Json& json,
-                       const http::Headers& headers) {
-  ++service.metrics.requests[{path_of(request), status}];
-  exchange->answer(status, json_type, json_text(json), headers);
-}
-
-void Api::Impl::refuse(const http::Request& request, const ExchangePointer& exchange, const ApiError& error) {
+void Api::Impl::send_refusal(const Call& call, const ApiError& error) {
   http::Headers headers;
   if (error.status == 401) headers.emplace_back("WWW-Authenticate", "Bearer");
-  if (error.status == 503) headers.emplace_back("Retry-After", "1");
-  answer(request, exchange, error.status, error_json(error), headers);
+  if (error.status == 429 || error.status == 503) headers.emplace_back("Retry-After", "1");
+  call.exchange->answer(error.status, json_type, json_text(error_of(call.request.path, error)), headers);
 }
 
-void Api::Impl::answer_later(const http::Request& request, const ExchangePointer& exchange,
-                             std::function<Json()> make) {
-  boost::asio::post(readers, [this, request, exchange, make = std::move(make)] {
-    Json json;
+void Api::Impl::refuse(const Call& call, const ApiError& error) {
+  ++service.metrics.requests[{call.path, error.status}];
+  send_refusal(call, error);
+}
+
+const ServedModel& Api::Impl::model_of(const Json& body, const std::string& named) const {
+  if (service.models.size() == 1) return *service.models.front();
+  const std::string name = named.empty() ? Fields(body).text("model", "") : named;
+  std::string names;
+  for (const auto& model : service.models) {
+    if (model->name == name) return *model;
+    names += (names.empty() ? "" : ", ") + formats::in_quotes(model->name);
+  }
+  throw ApiError(404,
+                 joined("model: expected one of ", names, ", got ", name.empty() ? "none" : formats::in_quotes(name)),
+                 "model", "model_not_found");
+}
+
+template <class Make, class Take>
+void Api::Impl::with_body(const CallPointer& call, Make make, Take take) {
+  boost::asio::post(readers, [this, call, make = std::move(make), take = std::move(take)] {
     std::optional<ApiError> refusal;
     try {
-      json = make();
+      const Json body = body_object(call->request.body);
+      const ServedModel& model = model_of(body, call->rest);
+      service.server.post([take, &model, made = make(model, body)]() mutable { take(model, std::move(made)); });
     } catch (const ApiError& error) {
       refusal = error;
     } catch (const formats::Error& error) {
@@ -242,159 +286,118 @@ void Api::Impl::answer_later(const http::Request& request, const ExchangePointer
     } catch (const std::exception& error) {
       refusal = ApiError(500, error.what());
     }
-    service.server.post([this, request, exchange, json = std::move(json), refusal] {
-      refusal ? refuse(request, exchange, *refusal) : answer(request, exchange, 200, json);
+    if (refusal) service.server.post([this, call, refusal] { refuse(*call, *refusal); });
+  });
+}
+
+void Api::Impl::answer_of_body(const CallPointer& call, Json (*make)(const ServedModel& model, const Json& body)) {
+  with_body(call, make, [this, call](const ServedModel&, const Json& json) { answer(*call, 200, json); });
+}
+
+void Api::Impl::page(const CallPointer& call) {
+  ++service.metrics.requests[{call->path, 200}];
+  call->exchange->answer(
+      200, "text/html; charset=utf-8", std::string(chat_page()),
+      {{"Content-Security-Policy",
+        "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+       {"Referrer-Policy", "no-referrer"}});
+}
+
+void Api::Impl::props(const CallPointer& call) {
+  Json models = Json::array();
+  for (const auto& model : service.models)
+    models.push_back({{"id", model->name}, {"context", model->context}, {"chat", model->prompts.has_value()}});
+  answer(*call, 200, {{"models", models}, {"version", build_info()["version"]}});
+}
+
+void Api::Impl::list_models(const CallPointer& call) {
+  Json models = Json::array();
+  for (const auto& model : service.models) models.push_back(description_of(*model));
+  answer(*call, 200, {{"object", "list"}, {"data", models}});
+}
+
+void Api::Impl::metrics(const CallPointer& call) {
+  ++service.metrics.requests[{call->path, 200}];
+  service.engine->post([this, call](const Engine::Schedulers& schedulers) {
+    std::vector<std::pair<std::string, llm::SchedulerCounts>> counts;
+    for (const auto& model : service.models) counts.emplace_back(model->name, schedulers[model->scheduler]->counts());
+    service.server.post([this, call, counts] {
+      call->exchange->answer(200, "text/plain; version=0.0.4",
+                             service.metrics.text(counts, service.server.connections()));
     });
   });
 }
 
-void Api::Impl::page(const http::Request& request, const ExchangePointer& exchange) {
-  ++service.metrics.requests[{request.path, 200}];
-  exchange->answer(200, "text/html; charset=utf-8", std::string(chat_page()),
-                   {{"Content-Security-Policy",
-                     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "
-                     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
-                    {"Referrer-Policy", "no-referrer"}});
-}
-
-void Api::Impl::health(const http::Request& request, const ExchangePointer& exchange) {
-  answer(request, exchange, 200, {{"status", "ok"}});
-}
-
-void Api::Impl::props(const http::Request& request, const ExchangePointer& exchange) {
-  const Json model = {{"id", service.model_name}, {"context", options.context}, {"chat", prompts != nullptr}};
-  answer(request, exchange, 200, {{"models", Json::array({model})}, {"version", build_info()["version"]}});
-}
-
-void Api::Impl::models(const http::Request& request, const ExchangePointer& exchange) {
-  const Json model = {{"id", service.model_name},
-                      {"object", "model"},
-                      {"created", 0},
-                      {"owned_by", "bie"},
-                      {"max_model_len", options.context}};
-  answer(request, exchange, 200, {{"object", "list"}, {"data", Json::array({model})}});
-}
-
-void Api::Impl::metrics(const http::Request& request, const ExchangePointer& exchange) {
-  ++service.metrics.requests[{request.path, 200}];
-  service.engine->post([this, exchange](const llm::Scheduler& scheduler) {
-    service.server.post([this, exchange, counts = scheduler.counts()] {
-      exchange->answer(200, "text/plain; version=0.0.4", service.metrics.text(counts, service.server.connections()));
-    });
-  });
-}
-
-void Api::Impl::chat(const http::Request& request, const ExchangePointer& exchange) {
-  complete(request, exchange, true);
-}
-
-void Api::Impl::completion(const http::Request& request, const ExchangePointer& exchange) {
-  complete(request, exchange, false);
-}
-
-std::vector<ReadPrompt> Api::Impl::read_prompts(const Asked& asked) const {
-  std::vector<ReadPrompt> read;
-  if (asked.is_chat) {
-    text::ChatPrompt prompt = chat_prompts().prompt(asked.messages);
-    read.push_back({std::move(prompt.tokens), "", prompt.ends_in_thought});
-  }
-  for (const auto& prompt : asked.prompts) {
-    if (const auto* const text = std::get_if<std::string>(&prompt))
-      read.push_back({tokens_of(service.tokenizer, *text, /*special=*/true), *text, false});
-    else
-      read.push_back({std::get<1>(prompt), text::valid_utf8(service.tokenizer.decode(std::get<1>(prompt))), false});
-  }
-  const char* const field = asked.is_chat ? "messages" : "prompt";
-  for (const ReadPrompt& prompt : read) {
-    const auto size = static_cast<std::int64_t>(prompt.tokens.size());
-    if (size == 0) throw ApiError(400, joined(field, ": expected one token at least, got none"), field);
-    if (size > options.context)
-      throw ApiError(400, joined(field, ": expected at most ", options.context, " tokens, the context, got ", size),
-                     field, "context_length_exceeded");
-  }
-  return read;
-}
-
-void Api::Impl::complete(const http::Request& request, const ExchangePointer& exchange, bool is_chat) {
-  const std::string client = client_of(request);
-  boost::asio::post(readers, [this, request, exchange, client, is_chat] {
-    std::optional<ApiError> refusal;
+void Api::Impl::complete(const CallPointer& call, const Interface& interface) {
+  struct Read {
     Asked asked;
-    std::vector<ReadPrompt> read;
+    std::vector<ReadPrompt> prompts;
+  };
+  const auto make = [&interface, of_path = !call->rest.empty()](const ServedModel& model, const Json& body) -> Read {
+    Read read;
+    read.asked = interface.read(of_path ? with_flag_of_text(body) : body, model.vocabulary());
     try {
-      asked = is_chat ? asked_chat(request.body, vocabulary()) : asked_completion(request.body, vocabulary());
-      read = read_prompts(asked);
-    } catch (const ApiError& error) {
-      refusal = error;
+      read.prompts = read_prompts(model, interface, read.asked);
     } catch (const formats::Error& error) {
-      refusal = ApiError(400, error.what(), is_chat ? "messages" : "prompt");
-    } catch (const std::exception& error) {
-      refusal = ApiError(500, error.what());
+      throw ApiError(400, error.what(), interface.prompt);
     }
-    service.server.post([this, request, exchange, client, refusal, asked = std::move(asked), read = std::move(read)] {
-      if (refusal) return refuse(request, exchange, *refusal);
-      const auto completion = std::make_shared<Completion>(service, asked, read, client, exchange,
-                                                           [this, path = request.path, client](const Ended& ended) {
-                                                             ++service.metrics.requests[{path, ended.status}];
-                                                             log_end({"POST", path, {}, {}, {}, {}, {}}, client, ended);
-                                                             running.erase(ended.id);
-                                                           });
-      running[completion->id()] = completion;
-      completion->start();
-    });
+    return read;
+  };
+  with_body(call, make, [this, call, &interface](const ServedModel& model, Read read) {
+    const auto completion = std::make_shared<Completion>(
+        service, model, interface, std::move(read.asked), std::move(read.prompts), call->client, call->exchange,
+        [this, call](const ApiError& error) { send_refusal(*call, error); },
+        [this, call](const Ended& ended) {
+          ++service.metrics.requests[{call->path, ended.status}];
+          log.add(call->request.path, call->client, ended);
+          running.erase(ended.id);
+        });
+    running[completion->id()] = completion;
+    completion->start();
   });
 }
 
-void Api::Impl::log_end(const http::Request& request, const std::string& client, const Ended& ended) {
-  if (options.logs_json) {
-    Json line = {{"event", "request"},      {"path", request.path},          {"status", ended.status},
-                 {"client", client},        {"prompt_tokens", ended.prompt}, {"cached_tokens", ended.cached},
-                 {"tokens", ended.written}, {"seconds", ended.seconds},      {"finish", ended.finish}};
-    if (options.logs_text) line["text"] = ended.text;
-    return print_event(line);
-  }
-  log::info(format("%s %d %s: %lld tokens read, %lld of them kept; %lld written in %.2f s: %s%s%s",
-                   request.path.c_str(), ended.status, client.c_str(), static_cast<long long>(ended.prompt),
-                   static_cast<long long>(ended.cached), static_cast<long long>(ended.written), ended.seconds,
-                   ended.finish.c_str(), options.logs_text ? ": " : "", options.logs_text ? ended.text.c_str() : ""));
-}
-
-void Api::Impl::tokenize(const http::Request& request, const ExchangePointer& exchange) {
-  answer_later(request, exchange, [this, body = request.body]() -> Json {
-    return {{"tokens", tokens_of(service.tokenizer, text_field(body_object(body), "content"), /*special=*/true)}};
+void Api::Impl::count_tokens(const CallPointer& call) {
+  answer_of_body(call, [](const ServedModel& model, const Json& body) -> Json {
+    return {{"input_tokens", prompts_of(model).prompt(message_messages(body)).tokens.size()}};
   });
 }
 
-void Api::Impl::detokenize(const http::Request& request, const ExchangePointer& exchange) {
-  answer_later(request, exchange, [this, body = request.body]() -> Json {
-    const std::vector<std::int32_t> tokens = tokens_field(body_object(body), "tokens", vocabulary());
-    return {{"content", text::valid_utf8(service.tokenizer.decode(tokens, /*special=*/true))}};
+void Api::Impl::tokenize(const CallPointer& call) {
+  answer_of_body(call, [](const ServedModel& model, const Json& body) -> Json {
+    return {{"tokens", tokens_of(model.tokenizer(), Fields(body).text("content"), /*special=*/true)}};
   });
 }
 
-void Api::Impl::apply_template(const http::Request& request, const ExchangePointer& exchange) {
-  answer_later(request, exchange, [this, body = request.body]() -> Json {
-    const text::ChatPrompt prompt = chat_prompts().prompt(messages_field(body_object(body)));
-    return {{"prompt", text::valid_utf8(service.tokenizer.decode(prompt.tokens, /*special=*/true))},
+void Api::Impl::detokenize(const CallPointer& call) {
+  answer_of_body(call, [](const ServedModel& model, const Json& body) -> Json {
+    const std::vector<std::int32_t> tokens = Fields(body).tokens("tokens", model.vocabulary());
+    return {{"content", text::valid_utf8(model.tokenizer().decode(tokens, /*special=*/true))}};
+  });
+}
+
+void Api::Impl::apply_template(const CallPointer& call) {
+  answer_of_body(call, [](const ServedModel& model, const Json& body) -> Json {
+    const text::ChatPrompt prompt = prompts_of(model).prompt(chat_messages(body));
+    return {{"prompt", text::valid_utf8(model.tokenizer().decode(prompt.tokens, /*special=*/true))},
             {"tokens", prompt.tokens}};
   });
 }
 
-void Api::Impl::list_requests(const http::Request& request, const ExchangePointer& exchange) {
+void Api::Impl::list_requests(const CallPointer& call) {
   Json list = Json::array();
-  const std::string client = client_of(request);
   for (const auto& [id, weak] : running)
-    if (const auto one = weak.lock(); one && one->client() == client) list.push_back(one->state());
-  answer(request, exchange, 200, {{"object", "list"}, {"data", list}});
+    if (const auto one = weak.lock(); one && one->client() == call->client) list.push_back(one->state());
+  answer(*call, 200, {{"object", "list"}, {"data", list}});
 }
 
-void Api::Impl::end_request(const http::Request& request, const ExchangePointer& exchange) {
-  const std::string id = request.path.substr(std::string_view("/v1/requests/").size());
-  const auto found = running.find(id);
+void Api::Impl::end_request(const CallPointer& call) {
+  const auto found = running.find(call->rest);
   const auto one = found == running.end() ? nullptr : found->second.lock();
-  if (!one || one->client() != client_of(request)) throw ApiError(404, "there is no such request, or it has ended");
+  if (!one || one->client() != call->client) throw ApiError(404, "there is no such request, or it has ended");
   one->cancel("cancelled");
-  answer(request, exchange, 200, {{"id", id}, {"object", "request"}, {"deleted", true}});
+  answer(*call, 200, {{"id", call->rest}, {"object", "request"}, {"deleted", true}});
 }
 
 }  // namespace bie::cli

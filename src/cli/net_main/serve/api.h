@@ -3,28 +3,17 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
-#include "cli/net_main/llm/chat_prompt.h"
-#include "cli/net_main/serve/completion.h"
+#include "cli/net_main/serve/access.h"
 #include "cli/net_main/serve/http.h"
+#include "cli/net_main/serve/request_log.h"
+#include "cli/net_main/serve/served_model.h"
 
 namespace bie::cli {
 
-struct ApiOptions {
-  std::vector<std::string> keys;  ///< of clients; none: all may come
-  std::string allowed_origin;     ///< of web pages; empty: those of the server alone
-  bool logs_text = false, logs_json = false;
-  std::int64_t context = 0;
-};
-
-/// One line of the log of --json, at once.
-void print_event(const Json& fields);
-
 class Api {
  public:
-  /// @param prompts  null where the model has no chat template.
-  Api(Service& service, const ChatPrompts* prompts, const ApiOptions& options);
+  Api(Service& service, const Access& access, const RequestLog& log);
   ~Api();
   Api(const Api&) = delete;
   Api& operator=(const Api&) = delete;
@@ -35,5 +24,8 @@ class Api {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// The body of a refusal, in the form of the path's interface.
+std::string refusal_text(const std::string& path, int status, const std::string& sentence);
 
 }  // namespace bie::cli

@@ -1,4 +1,4 @@
-// The fields of requests of OpenAI's interface.
+// The fields of requests for answers.
 #pragma once
 
 #include <cstdint>
@@ -11,33 +11,31 @@
 
 namespace bie::cli {
 
-/// Fields of POST /v1/chat/completions and /v1/completions. Fields that nobody knows are ignored.
+/// A text as a client gives it: bytes, or tokens.
+using AskedText = std::variant<std::string, std::vector<std::int32_t>>;
+
+/// What a request asks for, whichever interface it came by. Fields that nobody knows are ignored.
 struct Asked {
-  bool is_chat = false;
-  Json messages, tools;                                                       ///< of a chat; contents are texts
-  std::vector<std::variant<std::string, std::vector<std::int32_t>>> prompts;  ///< of a completion
-  std::int64_t answers = 1;                                                   ///< to each prompt
+  Json messages;                    ///< of a chat, each with a text as its content; null where `prompts` are given
+  Json variables = Json::object();  ///< of the chat template
+  std::vector<AskedText> prompts;
+  std::int64_t answers = 1;  ///< to each prompt
   bool streams = false, tells_usage = false, echoes = false;
-  Json seed;             ///< as the client named it, or a random one
-  llm::Request request;  ///< of each answer, but for its prompt and stream
+  Json seed;                       ///< as the client named it, or a random one
+  Json repeated = Json::object();  ///< fields that the answer repeats
+  llm::Request request;            ///< of each answer, but for its prompt and stream
 };
 
-/// @param body        JSON.
-/// @param vocabulary  tokens of the model.
-/// @throws ApiError naming the field.
-Asked asked_chat(const std::string& body, std::int64_t vocabulary);
-Asked asked_completion(const std::string& body, std::int64_t vocabulary);
+// OpenAI's chats, completions and responses, and Anthropic's messages.
+// `vocabulary` are the tokens of the model. They throw ApiError naming the field.
+Asked asked_chat(const Json& body, std::int64_t vocabulary);
+Asked asked_completion(const Json& body, std::int64_t vocabulary);
+Asked asked_response(const Json& body, std::int64_t vocabulary);
+Asked asked_message(const Json& body, std::int64_t vocabulary);
 
-/// The object that a body holds. @throws ApiError
-Json body_object(const std::string& body);
-
-/// A list of tokens, which may be empty. @throws ApiError
-std::vector<std::int32_t> tokens_field(const Json& body, const char* name, std::int64_t vocabulary);
-
-/// The text of a field. @throws ApiError where it is absent or none.
-std::string text_field(const Json& body, const char* name);
-
-/// The messages of a chat with one text as the content of each. @throws ApiError
-Json messages_field(const Json& body);
+/// The messages of a chat. @throws ApiError
+Json chat_messages(const Json& body);
+/// Those of Anthropic's interface, behind the text of its field `system`. @throws ApiError
+Json message_messages(const Json& body);
 
 }  // namespace bie::cli

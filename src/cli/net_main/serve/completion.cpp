@@ -1,7 +1,7 @@
 #include "cli/net_main/serve/completion.h"
 
-#include <algorithm>
 #include <ctime>
+#include <limits>
 #include <random>
 #include <utility>
 
@@ -23,35 +23,34 @@ std::string random_id(const char* kind) {
   return id;
 }
 
-/// JSON has no -infinity; clients know this number for it.
-double told(double logprob) { return std::max(logprob, -9999.0); }
-
-/// The interface has one word for a full context and max_tokens, and one for an end and a stop text.
+/// The interfaces have one word for a full context and max_tokens, and one for an end and a stop text.
 const char* finish_of(llm::Answer::Finish finish) { return finish == llm::Answer::Finish::length ? "length" : "stop"; }
 
-std::int64_t characters_of(const std::string& text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+/// None of the answers has begun.
+Answers answers_to(Asked asked, std::vector<ReadPrompt> prompts, std::string id, std::string model) {
+  Answers answers{std::move(asked), std::move(prompts), std::move(id), std::move(model), std::time(nullptr), {}};
+  answers.choices.resize(answers.prompts.size() * static_cast<std::size_t>(answers.asked.answers));
+  for (std::size_t i = 0; i < answers.choices.size(); ++i)
+    answers.choices[i].stream = text::ThoughtStream(answers.prompt_of(i).ends_in_thought);
+  return answers;
 }
 
 }  // namespace
 
-Completion::Completion(Service& service, Asked asked, std::vector<ReadPrompt> prompts, std::string client,
-                       std::shared_ptr<http::Exchange> exchange, std::function<void(const Ended&)> ended)
+Completion::Completion(Service& service, const ServedModel& model, const Interface& interface, Asked asked,
+                       std::vector<ReadPrompt> prompts, std::string client, std::shared_ptr<http::Exchange> exchange,
+                       Refuse refuse, std::function<void(const Ended&)> ended)
     : service_(service),
-      asked_(std::move(asked)),
-      prompts_(std::move(prompts)),
+      model_(model),
+      answers_(answers_to(std::move(asked), std::move(prompts), random_id(interface.id), model.name)),
+      form_(interface.form(answers_, model.tokenizer())),
       client_(std::move(client)),
       exchange_(std::move(exchange)),
+      refuse_(std::move(refuse)),
       ended_(std::move(ended)),
-      id_(random_id(asked_.is_chat ? "chatcmpl-" : "cmpl-")),
-      created_(static_cast<std::int64_t>(std::time(nullptr))),
       begin_(Clock::now()),
       ids_(std::make_shared<std::vector<llm::Scheduler::Id>>()),
-      choices_(prompts_.size() * static_cast<std::size_t>(asked_.answers)),
-      open_(choices_.size()) {
-  for (std::size_t i = 0; i < choices_.size(); ++i)
-    choices_[i].stream = text::ThoughtStream(prompts_[prompt_of(i)].ends_in_thought);
-}
+      open_(answers_.choices.size()) {}
 
 void Completion::start() {
   const auto self = shared_from_this();
@@ -59,20 +58,20 @@ void Completion::start() {
     if (self->is_over_) return;
     self->is_over_ = true;
     self->stop_work();
-    self->ended_({self->id_, 499, 0, 0, 0, seconds_since(self->begin_), "the client left", ""});
+    self->ended_({self->id(), self->model_.name, 499, {}, seconds_since(self->begin_), "the client left", ""});
   });
   std::vector<llm::Request> requests;
-  for (std::size_t i = 0; i < choices_.size(); ++i) {
-    requests.push_back(asked_.request);
-    requests.back().prompt = prompts_[prompt_of(i)].tokens;
-    requests.back().sampler.stream = i % static_cast<std::size_t>(asked_.answers);
+  for (std::size_t i = 0; i < answers_.choices.size(); ++i) {
+    requests.push_back(answers_.asked.request);
+    requests.back().prompt = answers_.prompt_of(i).tokens;
+    requests.back().sampler.stream = i % static_cast<std::size_t>(answers_.asked.answers);
     requests.back().client = client_;
   }
-  service_.engine->post([self, requests = std::move(requests)](llm::Scheduler& scheduler) mutable {
+  service_.engine->post(model_.scheduler, [self, requests = std::move(requests)](llm::Scheduler& scheduler) mutable {
     http::Server& server = self->service_.server;
     const auto give_up = [&](int status, const std::string& sentence) {
       for (const auto id : *self->ids_) scheduler.cancel(id);
-      server.post([self, status, sentence] { self->refuse(status, sentence); });
+      server.post([self, status, sentence] { self->refuse(ApiError(status, sentence)); });
     };
     if (scheduler.is_full()) return give_up(429, "too many requests wait; come again later");
     try {
@@ -88,12 +87,13 @@ void Completion::start() {
     const auto late = weak.lock();
     if (!late || late->is_over_ || late->has_started_) return;
     late->stop_work();
-    late->refuse(503, joined("the request waited for ", seconds, " seconds and was not begun; come again later"));
+    late->refuse(
+        ApiError(503, joined("the request waited for ", seconds, " seconds and was not begun; come again later")));
   });
 }
 
 void Completion::stop_work() {
-  service_.engine->post([ids = ids_](llm::Scheduler& scheduler) {
+  service_.engine->post(model_.scheduler, [ids = ids_](llm::Scheduler& scheduler) {
     for (const auto id : *ids) scheduler.cancel(id);
   });
 }
@@ -101,50 +101,39 @@ void Completion::stop_work() {
 void Completion::cancel(const std::string& why) {
   if (is_over_) return;
   stop_work();
-  for (std::size_t i = 0; i < choices_.size(); ++i)
-    if (choices_[i].finish.empty()) {
-      const auto held = choices_[i].stream.end();
-      for (const auto& part : held) (part.is_thought ? choices_[i].thoughts : choices_[i].content) += part.text;
-      if (asked_.streams && asked_.is_chat) tell_chat(i, held, Json::array());
-      choices_[i].finish = why;
-      finish_choice(i);
-    }
+  for (std::size_t i = 0; i < answers_.choices.size(); ++i) {
+    Choice& choice = answers_.choices[i];
+    if (!choice.finish.empty()) continue;
+    if (answers_.is_chat()) tell(i, choice.stream.end(), {});
+    choice.finish = why;
+    finish_choice(i);
+  }
 }
 
 Json Completion::state() const {
-  std::int64_t prompt = 0, tokens = 0;
-  for (const ReadPrompt& of : prompts_) prompt += static_cast<std::int64_t>(of.tokens.size());
-  for (const Choice& choice : choices_) tokens += choice.tokens;
-  return {{"id", id_},
-          {"state", !has_started_ ? "waiting"
-                    : tokens == 0 ? "reading"
-                                  : "answering"},
+  const Usage usage = answers_.usage();
+  return {{"id", id()},
+          {"model", model_.name},
+          {"state", !has_started_        ? "waiting"
+                    : usage.written == 0 ? "reading"
+                                         : "answering"},
           {"client", client_},
-          {"prompt_tokens", prompt},
-          {"completion_tokens", tokens},
+          {"prompt_tokens", usage.prompt},
+          {"completion_tokens", usage.written},
           {"seconds", seconds_since(begin_)}};
 }
 
 /// Ends a request that cannot be answered.
-void Completion::refuse(int status, const std::string& sentence) {
+void Completion::refuse(const ApiError& error) {
   if (is_over_) return;
   is_over_ = true;
-  const Json error = {{"error",
-                       {{"message", sentence},
-                        {"type", status == 400   ? "invalid_request_error"
-                                 : status == 500 ? "server_error"
-                                                 : "overloaded_error"},
-                        {"param", nullptr},
-                        {"code", nullptr}}}};
   if (has_begun_) {
-    exchange_->write("data: " + json_text(error) + "\n\n");
+    exchange_->write(form_->failure(error));
     exchange_->end();
   } else {
-    http::Headers headers;
-    if (status == 429 || status == 503) headers.emplace_back("Retry-After", "1");
-    exchange_->answer(status, "application/json", json_text(error), headers);
+    refuse_(error);
   }
-  ended_({id_, status, 0, 0, 0, seconds_since(begin_), sentence, ""});
+  ended_({id(), model_.name, error.status, {}, seconds_since(begin_), error.what(), ""});
 }
 
 void Completion::time(Choice& choice) {
@@ -158,203 +147,81 @@ void Completion::time(Choice& choice) {
 
 void Completion::hear(std::size_t at, const llm::News& news) {
   if (is_over_) return;
-  Choice& choice = choices_[at];
+  Choice& choice = answers_.choices[at];
+  if (news.has_started || news.finish) choice.cached = news.cached;
   if (news.has_started) {
     has_started_ = true;
     return;
   }
   if (!news.error.empty()) {
     stop_work();
-    return refuse(500, news.error);
+    return refuse(ApiError(500, news.error));
   }
-  Json chances = Json::array();
-  if (!choice.has_echoed && asked_.echoes) {
-    const ReadPrompt& prompt = prompts_[prompt_of(at)];
-    if (asked_.request.of_prompt) add_chance(choice, {prompt.tokens.front(), 0, {}}, chances, /*is_first=*/true);
-    for (const llm::TokenChance& chance : news.of_prompt) add_chance(choice, chance, chances);
+  if (!choice.has_echoed && answers_.asked.echoes) {
     choice.has_echoed = true;
-    choice.text = prompt.text;
-    if (asked_.streams) {
-      tell_text(at, prompt.text, chances);
-      chances = Json::array();
-    }
+    const ReadPrompt& prompt = answers_.prompt_of(at);
+    Chances chances = news.of_prompt;
+    if (answers_.asked.request.of_prompt)
+      chances.insert(chances.begin(), {prompt.tokens.front(), std::numeric_limits<double>::quiet_NaN(), {}});
+    tell(at, {{prompt.text, false}}, chances);
+  }
+  const std::string text = text::valid_utf8(news.text);
+  TextParts parts;
+  if (answers_.is_chat()) {
+    parts = choice.stream.put(text);
+    if (news.finish)
+      for (auto& part : choice.stream.end()) parts.push_back(std::move(part));
+  } else if (!text.empty()) {
+    parts = {{text, false}};
   }
   if (news.token) {
     time(choice);
     ++choice.tokens;
   }
-  if (news.chance) add_chance(choice, *news.chance, chances);
-  const std::string text = text::valid_utf8(news.text);
-  choice.text += text;
-  if (asked_.is_chat) {
-    auto parts = choice.stream.put(text);
-    if (news.finish)
-      for (auto& part : choice.stream.end()) parts.push_back(std::move(part));
-    for (const auto& part : parts) (part.is_thought ? choice.thoughts : choice.content) += part.text;
-    if (asked_.streams) tell_chat(at, parts, chances);
-  } else if (asked_.streams) {
-    tell_text(at, text, chances);
-  }
-  for (Json& chance : chances) choice.chances.push_back(std::move(chance));
+  tell(at, parts, news.chance ? Chances{*news.chance} : Chances());
+  if (news.token && choice.content.empty() && (!choice.thoughts.empty() || answers_.prompt_of(at).ends_in_thought))
+    ++choice.thought_tokens;
   if (!news.finish) return;
-  choice.cached = news.cached;
   choice.finish = finish_of(*news.finish);
+  choice.stop = news.stop;
   finish_choice(at);
 }
 
-std::string Completion::name_of(std::int32_t token) const {
-  return text::valid_utf8(service_.tokenizer.bytes(token, /*special=*/true));
+/// Takes what an answer tells, and tells it where the request streams.
+void Completion::tell(std::size_t at, const TextParts& parts, const Chances& chances) {
+  Choice& choice = answers_.choices[at];
+  for (const auto& part : parts) (part.is_thought ? choice.thoughts : choice.content) += part.text;
+  choice.chances.insert(choice.chances.end(), chances.begin(), chances.end());
+  if (!answers_.asked.streams) return;
+  begin_stream();
+  exchange_->write(form_->tell(at, parts, chances));
 }
 
-Json Completion::chat_chance(const llm::TokenChance& chance) const {
-  const auto one = [this](std::int32_t token, double logprob) {
-    const std::string_view bytes = service_.tokenizer.bytes(token, /*special=*/true);
-    return Json{{"token", text::valid_utf8(bytes)},
-                {"logprob", told(logprob)},
-                {"bytes", std::vector<unsigned char>(bytes.begin(), bytes.end())}};
-  };
-  Json json = one(chance.token, chance.logprob);
-  json["top_logprobs"] = Json::array();
-  for (const auto& [token, logprob] : chance.likeliest) json["top_logprobs"].push_back(one(token, logprob));
-  return json;
-}
-
-/// @param is_first  of the prompt: nothing stands before it that would make it likely.
-void Completion::add_chance(Choice& choice, const llm::TokenChance& chance, Json& list, bool is_first) const {
-  if (asked_.is_chat) {
-    list.push_back(chat_chance(chance));
-    return;
-  }
-  Json best = nullptr;
-  if (!is_first && asked_.request.likeliest.value_or(0) > 0) {
-    best = Json::object();
-    for (const auto& [token, logprob] : chance.likeliest) best.emplace(name_of(token), told(logprob));
-  }
-  list.push_back({{"token", name_of(chance.token)},
-                  {"logprob", is_first ? Json() : Json(told(chance.logprob))},
-                  {"top", best},
-                  {"offset", choice.characters}});
-  choice.characters += characters_of(text::valid_utf8(service_.tokenizer.bytes(chance.token)));
-}
-
-/// As the interface writes the log-probabilities of a list of tokens; null where nobody asked.
-Json Completion::chances_json(const Json& list) const {
-  if (!asked_.request.likeliest) return nullptr;
-  if (asked_.is_chat) return {{"content", list}};
-  Json json = {{"tokens", Json::array()},
-               {"token_logprobs", Json::array()},
-               {"top_logprobs", Json::array()},
-               {"text_offset", Json::array()}};
-  for (const Json& one : list) {
-    json["tokens"].push_back(one["token"]);
-    json["token_logprobs"].push_back(one["logprob"]);
-    json["top_logprobs"].push_back(one["top"]);
-    json["text_offset"].push_back(one["offset"]);
-  }
-  return json;
-}
-
-Json Completion::head(const char* kind) const {
-  return {{"id", id_}, {"object", kind}, {"created", created_}, {"model", service_.model_name}, {"seed", asked_.seed}};
-}
-
-Json Completion::usage() const {
-  std::int64_t prompt = 0, cached = 0, written = 0;
-  for (const ReadPrompt& of : prompts_) prompt += static_cast<std::int64_t>(of.tokens.size());
-  for (const Choice& choice : choices_) written += choice.tokens;
-  for (std::size_t i = 0; i < choices_.size(); i += static_cast<std::size_t>(asked_.answers))
-    cached += choices_[i].cached;
-  return {{"prompt_tokens", prompt},
-          {"completion_tokens", written},
-          {"total_tokens", prompt + written},
-          {"prompt_tokens_details", {{"cached_tokens", cached}}}};
-}
-
-/// One event of a stream.
-void Completion::tell(std::size_t at, Json choice) {
-  if (!has_begun_) {
-    has_begun_ = true;
-    exchange_->begin("text/event-stream", {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}});
-    if (asked_.is_chat)
-      for (std::size_t i = 0; i < choices_.size(); ++i)
-        tell(i, {{"delta", {{"role", "assistant"}, {"content", ""}}}, {"finish_reason", nullptr}});
-  }
-  Json event = head(asked_.is_chat ? "chat.completion.chunk" : "text_completion");
-  choice["index"] = at;
-  event["choices"] = Json::array({std::move(choice)});
-  if (asked_.tells_usage) event["usage"] = nullptr;
-  exchange_->write("data: " + json_text(event) + "\n\n");
-}
-
-void Completion::tell_chat(std::size_t at, const std::vector<text::ThoughtStream::Part>& parts, const Json& chances) {
-  Json logprobs = chances_json(chances);
-  for (const auto& part : parts) {
-    tell(at, {{"delta", {{part.is_thought ? "reasoning_content" : "content", part.text}}},
-              {"logprobs", std::exchange(logprobs, nullptr)},
-              {"finish_reason", nullptr}});
-  }
-  if (parts.empty() && !chances.empty())
-    tell(at, {{"delta", {{"content", ""}}}, {"logprobs", logprobs}, {"finish_reason", nullptr}});
-}
-
-void Completion::tell_text(std::size_t at, const std::string& text, const Json& chances) {
-  if (text.empty() && chances.empty()) return;
-  tell(at, {{"text", text}, {"logprobs", chances_json(chances)}, {"finish_reason", nullptr}});
+void Completion::begin_stream() {
+  if (std::exchange(has_begun_, true)) return;
+  exchange_->begin("text/event-stream", {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}});
+  exchange_->write(form_->begin());
 }
 
 void Completion::finish_choice(std::size_t at) {
-  if (asked_.streams) {
-    Json last = asked_.is_chat ? Json{{"delta", Json::object()}} : Json{{"text", ""}};
-    last["logprobs"] = nullptr;
-    last["finish_reason"] = choices_[at].finish;
-    tell(at, std::move(last));
+  if (answers_.asked.streams) {
+    begin_stream();
+    exchange_->write(form_->end_of(at));
   }
   if (--open_ == 0) finish();
 }
 
-Json Completion::whole() const {
-  Json answer = head(asked_.is_chat ? "chat.completion" : "text_completion");
-  answer["choices"] = Json::array();
-  for (std::size_t i = 0; i < choices_.size(); ++i) {
-    const Choice& choice = choices_[i];
-    Json json = {{"index", i}};
-    if (asked_.is_chat) {
-      json["message"] = {{"role", "assistant"}, {"content", choice.content}};
-      if (!choice.thoughts.empty()) json["message"]["reasoning_content"] = choice.thoughts;
-    } else {
-      json["text"] = choice.text;
-    }
-    json["logprobs"] = chances_json(choice.chances);
-    json["finish_reason"] = choice.finish;
-    answer["choices"].push_back(std::move(json));
-  }
-  answer["usage"] = usage();
-  return answer;
-}
-
 void Completion::finish() {
   is_over_ = true;
-  if (asked_.streams) {
-    if (asked_.tells_usage) {
-      Json event = head(asked_.is_chat ? "chat.completion.chunk" : "text_completion");
-      event["choices"] = Json::array();
-      event["usage"] = usage();
-      exchange_->write("data: " + json_text(event) + "\n\n");
-    }
-    exchange_->write("data: [DONE]\n\n");
+  if (answers_.asked.streams) {
+    exchange_->write(form_->end());
     exchange_->end();
   } else {
-    exchange_->answer(200, "application/json", json_text(whole()));
+    exchange_->answer(200, "application/json", json_text(form_->whole()));
   }
-  const Json counts = usage();
-  Ended ended{id_,
-              200,
-              counts["prompt_tokens"],
-              counts["prompt_tokens_details"]["cached_tokens"],
-              counts["completion_tokens"],
-              seconds_since(begin_),
-              choices_.front().finish,
-              choices_.front().text};
+  const Choice& first = answers_.choices.front();
+  const Ended ended{
+      id(), model_.name, 200, answers_.usage(), seconds_since(begin_), first.finish, first.thoughts + first.content};
   service_.metrics.whole_request.add(ended.seconds);
   ended_(ended);
 }

@@ -1,7 +1,8 @@
-// The thread that computes: between passes it does what other threads ask of its scheduler.
+// The thread that computes: between passes it does what other threads ask of its schedulers.
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -12,24 +13,29 @@
 
 namespace bie::cli {
 
+/// Schedulers of several models take turns: a pass of one, a pass of the next that has work.
 class Engine {
  public:
-  explicit Engine(std::unique_ptr<llm::Scheduler> scheduler);
+  using Schedulers = std::vector<std::unique_ptr<llm::Scheduler>>;
+
+  explicit Engine(Schedulers schedulers);
   /// Ends the thread behind the pass that runs.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   /// Has `task` done before the next pass. It must not throw.
-  void post(std::function<void(llm::Scheduler&)> task);
+  void post(std::function<void(const Schedulers&)> task);
+  /// The same with one of the schedulers.
+  void post(std::size_t scheduler, std::function<void(llm::Scheduler&)> task);
 
  private:
   void run();
 
-  std::unique_ptr<llm::Scheduler> scheduler_;
+  Schedulers schedulers_;
   std::mutex mutex_;
   std::condition_variable asked_;
-  std::vector<std::function<void(llm::Scheduler&)>> tasks_;
+  std::vector<std::function<void(const Schedulers&)>> tasks_;
   bool is_over_ = false;
   std::thread thread_;
 };

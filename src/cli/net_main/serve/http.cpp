@@ -57,8 +57,14 @@ std::string chunk_of(const std::string& bytes) { return format("%zx\r\n", bytes.
 }  // namespace
 
 struct Server::Impl {
-  explicit Impl(const Limits& bounds, Handler handles)
-      : limits(bounds), handler(std::move(handles)), acceptor(io), signals(io), deadline(io), pause(io) {}
+  Impl(const Limits& bounds, Handler handles, Refusal refuses)
+      : limits(bounds),
+        handler(std::move(handles)),
+        refusal(std::move(refuses)),
+        acceptor(io),
+        signals(io),
+        deadline(io),
+        pause(io) {}
 
   void accept();
   void connect(tcp::socket socket);
@@ -67,6 +73,7 @@ struct Server::Impl {
 
   Limits limits;
   Handler handler;
+  Refusal refusal;
   std::unordered_set<Connection*> connections;  ///< above io: they live in its calls
   asio::io_context io{1};
   tcp::acceptor acceptor;
@@ -76,6 +83,8 @@ struct Server::Impl {
   std::int64_t under_way = 0;
   bool drains = false;
 };
+
+std::string path_of(beast::string_view target) { return std::string(target.substr(0, target.find('?'))); }
 
 /// One client: reads a request, has it answered, and reads the next.
 class Server::Connection final : public Exchange, public std::enable_shared_from_this<Connection> {
@@ -176,9 +185,8 @@ class Server::Connection final : public Exchange, public std::enable_shared_from
         : status == 431
             ? formats::joined("expected a header of at most ", server_.limits.header_bytes, " bytes, got more")
             : "expected a request of HTTP/1.1, got other bytes: " + why.message();
-    answer(status, "application/json",
-           R"({"error":{"message":")" + sentence + R"(","type":"invalid_request_error","param":null,"code":null}})",
-           {});
+    const std::string path = parser_->is_header_done() ? path_of(parser_->get().target()) : "";
+    answer(status, "application/json", server_.refusal(path, status, sentence), {});
   }
 
   /// Lets a client that still sends read what it was told: a socket that is closed with bytes in it resets.
@@ -210,11 +218,11 @@ class Server::Connection final : public Exchange, public std::enable_shared_from
     is_old_ = message.version() < 11;
     is_head_ = message.method() == beast::http::verb::head;
     const auto field = [&](beast::http::field name) { return std::string(message[name]); };
-    const std::string target(message.target());
     Request request{std::string(message.method_string()),
-                    target.substr(0, target.find('?')),
+                    path_of(message.target()),
                     std::move(message.body()),
                     field(beast::http::field::authorization),
+                    std::string(message["X-Api-Key"]),
                     field(beast::http::field::content_type),
                     field(beast::http::field::origin),
                     address_};
@@ -328,7 +336,8 @@ void Server::Impl::settle() {
   if (drains && under_way == 0) io.stop();
 }
 
-Server::Server(const Limits& limits, Handler handler) : impl_(std::make_unique<Impl>(limits, std::move(handler))) {}
+Server::Server(const Limits& limits, Handler handler, Refusal refusal)
+    : impl_(std::make_unique<Impl>(limits, std::move(handler), std::move(refusal))) {}
 Server::~Server() {
   for (Connection* connection : impl_->connections) connection->forget();
 }

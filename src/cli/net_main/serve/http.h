@@ -24,7 +24,7 @@ struct Limits {
 };
 
 struct Request {
-  std::string method, path, body, authorization, content_type, origin, address;
+  std::string method, path, body, authorization, api_key, content_type, origin, address;
 };
 
 /// The way back to a client. The server's thread makes all calls.
@@ -43,11 +43,13 @@ class Exchange {
   virtual void on_gone(std::function<void()> call) = 0;
 };
 
+/// The body of the answer to what is no request, JSON. The path is empty where it is not known.
+using Refusal = std::function<std::string(const std::string& path, int status, const std::string& sentence)>;
 using Handler = std::function<void(Request request, std::shared_ptr<Exchange> exchange)>;
 
 class Server {
  public:
-  Server(const Limits& limits, Handler handler);
+  Server(const Limits& limits, Handler handler, Refusal refusal);
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;

@@ -18,6 +18,14 @@ std::string head(const std::string& name, const char* kind, const std::string& h
   return joined("# HELP ", name, " ", help, "\n# TYPE ", name, " ", kind, "\n");
 }
 
+/// A text as the value of a label.
+std::string label(const std::string& text) {
+  std::string escaped;
+  for (const char c : text)
+    escaped += c == '\\' || c == '"' ? std::string{'\\', c} : c == '\n' ? "\\n" : std::string(1, c);
+  return escaped;
+}
+
 }  // namespace
 
 void Histogram::add(double seconds) {
@@ -39,25 +47,29 @@ std::string Histogram::text(const std::string& name, const std::string& help) co
                        "_count ", count_, "\n");
 }
 
-std::string Metrics::text(const llm::SchedulerCounts& c, std::int64_t connections) const {
+std::string Metrics::text(const std::vector<std::pair<std::string, llm::SchedulerCounts>>& counts,
+                          std::int64_t connections) const {
   std::string text = head("bie_requests_total", "counter", "Requests that have been answered.");
   for (const auto& [key, count] : requests)
     text += joined("bie_requests_total{path=\"", key.first, "\",status=\"", key.second, "\"} ", count, "\n");
-  const auto add = [&](const char* name, const char* kind, const char* help, std::int64_t value) {
-    text += head(name, kind, help) + joined(name, " ", value, "\n");
+  text += head("bie_connections", "gauge", "Connections of clients.") + joined("bie_connections ", connections, "\n");
+  const auto add = [&](const char* name, const char* kind, const char* help,
+                       std::int64_t llm::SchedulerCounts::*member) {
+    text += head(name, kind, help);
+    for (const auto& [model, of] : counts) text += joined(name, "{model=\"", label(model), "\"} ", of.*member, "\n");
   };
-  add("bie_connections", "gauge", "Connections of clients.", connections);
-  add("bie_answers_waiting", "gauge", "Answers that wait for their turn.", c.waiting);
-  add("bie_answers_running", "gauge", "Answers whose prompt is read or that are written.", c.running);
-  add("bie_pages_used", "gauge", "Pages of keys and values in use.", c.pages);
-  add("bie_pages_kept", "gauge", "Pages among them that are kept for later prompts.", c.kept_pages);
-  add("bie_pages_limit", "gauge", "Pages at most.", c.most_pages);
-  add("bie_passes_total", "counter", "Passes of the model.", c.passes);
-  add("bie_rows_total", "counter", "Tokens in all passes.", c.rows);
-  add("bie_prompt_tokens_total", "counter", "Tokens of prompts that were read.", c.read);
-  add("bie_cached_tokens_total", "counter", "Tokens of prompts that kept pages held.", c.cached);
-  add("bie_answer_tokens_total", "counter", "Tokens of answers.", c.written);
-  add("bie_put_back_total", "counter", "Times that an answer gave up its pages and waited again.", c.put_back);
+  using Counts = llm::SchedulerCounts;
+  add("bie_answers_waiting", "gauge", "Answers that wait for their turn.", &Counts::waiting);
+  add("bie_answers_running", "gauge", "Answers whose prompt is read or that are written.", &Counts::running);
+  add("bie_pages_used", "gauge", "Pages of keys and values in use.", &Counts::pages);
+  add("bie_pages_kept", "gauge", "Pages among them that are kept for later prompts.", &Counts::kept_pages);
+  add("bie_pages_limit", "gauge", "Pages at most.", &Counts::most_pages);
+  add("bie_passes_total", "counter", "Passes of the model.", &Counts::passes);
+  add("bie_rows_total", "counter", "Tokens in all passes.", &Counts::rows);
+  add("bie_prompt_tokens_total", "counter", "Tokens of prompts that were read.", &Counts::read);
+  add("bie_cached_tokens_total", "counter", "Tokens of prompts that kept pages held.", &Counts::cached);
+  add("bie_answer_tokens_total", "counter", "Tokens of answers.", &Counts::written);
+  add("bie_put_back_total", "counter", "Times that an answer gave up its pages and waited again.", &Counts::put_back);
   return text + first_token.text("bie_first_token_seconds", "From a request to the first token of an answer.") +
          next_token.text("bie_next_token_seconds", "From a token of an answer to the next one.") +
          whole_request.text("bie_request_seconds", "From a request to the end of its answers.");

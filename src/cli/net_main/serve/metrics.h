@@ -28,7 +28,9 @@ struct Metrics {
   std::map<std::pair<std::string, int>, std::int64_t> requests;  ///< by path and status
   Histogram first_token, next_token, whole_request;
 
-  std::string text(const llm::SchedulerCounts& counts, std::int64_t connections) const;
+  /// @param counts  of each model.
+  std::string text(const std::vector<std::pair<std::string, llm::SchedulerCounts>>& counts,
+                   std::int64_t connections) const;
 };
 
 }  // namespace bie::cli

@@ -1,7 +1,7 @@
 // The work of bie serve.
 #include <sys/resource.h>
 
-#include <algorithm>
+#include <CLI/Error.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
@@ -12,6 +12,7 @@
 #include "cli/llm/language.h"
 #include "cli/net_main/llm/byte_size.h"
 #include "cli/net_main/serve/api.h"
+#include "cli/net_main/serve/request_log.h"
 #include "cli/support/command_files.h"
 #include "cli/support/log.h"
 #include "cli/support/memory.h"
@@ -43,6 +44,28 @@ std::vector<std::string> keys_of(const std::string& path) {
   return keys;
 }
 
+/// A name of a model, and its file or folder.
+using NamedFile = std::pair<std::string, std::string>;
+
+std::vector<NamedFile> files_of(const ServeArguments& a) {
+  if (a.models.empty() && a.language.model.empty())
+    throw CLI::RequiredError("model, or --model NAME=FILE for each of several");
+  if (a.models.empty()) return {{a.name.empty() ? name_of(a.language.model) : a.name, a.language.model}};
+  std::vector<NamedFile> files;
+  for (const std::string& model : a.models) {
+    const std::size_t equals = model.find('=');
+    const std::string name = text::valid_utf8(model.substr(0, equals));
+    for (const NamedFile& other : files)
+      if (other.first == name)
+        throw std::runtime_error("--model: expected a name of its own for each model, got " + formats::in_quotes(name) +
+                                 " twice");
+    files.emplace_back(name, model.substr(equals + 1));
+  }
+  if (files.size() > 1 && !a.chat.template_file.empty())
+    throw std::runtime_error("--template: expected one model, got several, each of which has its own template");
+  return files;
+}
+
 std::int64_t cache_bytes_of(const ServeArguments& a) {
   if (!a.cache_size.empty()) {
     const std::int64_t bytes = bytes_of_size("--cache-size", a.cache_size);
@@ -52,54 +75,75 @@ std::int64_t cache_bytes_of(const ServeArguments& a) {
   return available_memory().value_or(std::int64_t{4} << 30) / 2;
 }
 
+/// A model and its scheduler, whose pages have `cache_bytes` together.
+std::pair<std::unique_ptr<ServedModel>, std::unique_ptr<llm::Scheduler>> load(const NamedFile& file,
+                                                                              const ServeArguments& a,
+                                                                              const Global& global,
+                                                                              std::int64_t cache_bytes) {
+  LanguageOptions language = a.language;
+  language.model = file.second;
+  auto model = std::make_unique<ServedModel>(ServedModel{file.first, load_language(language, global)});
+  if (!a.chat.template_file.empty() || text::has_chat_template(model->language.model->file().gguf))
+    model->prompts.emplace(model->language, a.chat);
+  llm::SchedulerOptions scheduling;
+  scheduling.rows = a.rows;
+  scheduling.pause = static_cast<double>(a.pause) / 1000;
+  scheduling.cache_bytes = cache_bytes;
+  scheduling.queue = a.queue;
+  scheduling.context = a.language.context;
+  const std::int64_t page = model->language.session.page_bytes();
+  auto scheduler = std::make_unique<llm::Scheduler>(std::move(model->language.session), model->tokenizer(), scheduling);
+  model->context = scheduler->context();
+  if (model->context < a.language.context)
+    throw formats::Error(formats::joined("--context: expected at most ", model->context,
+                                         " tokens, which --cache-size holds, got ", a.language.context));
+  log::info(format("%s was loaded in %.2f s; a context of %lld tokens, %lld pages of %.2f MB", model->name.c_str(),
+                   model->language.load_seconds, static_cast<long long>(model->context),
+                   static_cast<long long>(cache_bytes / page), static_cast<double>(page) / 1e6));
+  if (!model->prompts) log::warn(model->name + ": its file has no chat template, so that its chats are refused");
+  return {std::move(model), std::move(scheduler)};
+}
+
 }  // namespace
 
 void serve(const ServeArguments& a, const Global& global) {
+  const std::vector<NamedFile> models = files_of(a);
   CommandFiles files;
-  files.reads(a.language.model, "the model's file");
+  for (const NamedFile& model : models) files.reads(model.second, "the model's file");
   files.reads(a.chat.template_file, "the template's file");
   files.reads(a.key_file, "the keys' file");
-  ApiOptions options;
-  if (!a.key_file.empty()) options.keys = keys_of(a.key_file);
-  options.allowed_origin = a.origin;
+  AccessOptions access;
+  if (!a.key_file.empty()) access.keys = keys_of(a.key_file);
+  access.allowed_origin = a.origin;
   if (a.origin.find_first_of("\r\n") != std::string::npos)
     throw std::runtime_error("--cors: expected an origin in one line, got several");
-  options.logs_text = a.logs_text;
-  options.logs_json = global.json;
   take_descriptors();
 
-  // Who connects while the model loads waits for its first answer.
+  // Who connects while models load waits for its first answer.
   Api* api = nullptr;
   http::Limits limits;
   limits.body_bytes = static_cast<std::size_t>(a.body);
   limits.connections = a.connections;
-  http::Server server(limits, [&api](http::Request request, const std::shared_ptr<http::Exchange>& exchange) {
-    api->handle(std::move(request), exchange);
-  });
+  http::Server server(
+      limits,
+      [&api](http::Request request, const std::shared_ptr<http::Exchange>& exchange) {
+        api->handle(std::move(request), exchange);
+      },
+      refusal_text);
   server.listen(a.host, a.port);
 
-  LoadedLanguage language = load_language(a.language, global);
-  std::optional<ChatPrompts> prompts;
-  if (!a.chat.template_file.empty() || text::has_chat_template(language.model->file().gguf))
-    prompts.emplace(language, a.chat);
-  const std::int64_t page = language.session.page_bytes();
-  llm::SchedulerOptions scheduling;
-  scheduling.rows = a.rows;
-  scheduling.pause = static_cast<double>(a.pause) / 1000;
-  scheduling.cache_bytes = cache_bytes_of(a);
-  scheduling.queue = a.queue;
-  scheduling.context = a.language.context;
-  auto scheduler = std::make_unique<llm::Scheduler>(std::move(language.session), language.tokenizer, scheduling);
-  options.context = scheduler->context();
-  if (options.context < a.language.context)
-    throw formats::Error(formats::joined("--context: expected at most ", options.context,
-                                         " tokens, which --cache-size holds, got ", a.language.context));
-
   Metrics metrics;
-  Service service{
-      a.name.empty() ? name_of(a.language.model) : a.name, language.tokenizer, server, metrics, a.queue_seconds,
-      std::make_unique<Engine>(std::move(scheduler))};
-  Api serving(service, prompts ? &*prompts : nullptr, options);
+  Service service{{}, server, metrics, a.queue_seconds, nullptr};
+  Engine::Schedulers schedulers;
+  const std::int64_t cache_bytes = cache_bytes_of(a) / static_cast<std::int64_t>(models.size());
+  for (const NamedFile& file : models) {
+    auto [model, scheduler] = load(file, a, global, cache_bytes);
+    model->scheduler = schedulers.size();
+    service.models.push_back(std::move(model));
+    schedulers.push_back(std::move(scheduler));
+  }
+  service.engine = std::make_unique<Engine>(std::move(schedulers));
+  Api serving(service, Access(access), RequestLog{global.json, a.logs_text});
   api = &serving;
   bool stops = false;
   server.on_signal([&](int) {
@@ -110,19 +154,20 @@ void serve(const ServeArguments& a, const Global& global) {
   });
   const std::string where = formats::joined(
       "http://", a.host.find(':') == std::string::npos ? a.host : "[" + a.host + "]", ":", server.port());
-  log::info(format("%s is served at %s; loaded in %.2f s, a context of %lld tokens, %lld pages of %.2f MB",
-                   service.model_name.c_str(), where.c_str(), language.load_seconds,
-                   static_cast<long long>(options.context), static_cast<long long>(scheduling.cache_bytes / page),
-                   static_cast<double>(page) / 1e6));
-  if (!prompts) log::warn("the model's file has no chat template, so /v1/chat/completions is refused");
-  if (options.keys.empty() && a.host != "127.0.0.1" && a.host != "::1")
+  log::info("serving at " + where);
+  if (access.keys.empty() && a.host != "127.0.0.1" && a.host != "::1")
     log::warn("whoever reaches this address may use the model; --api-key-file asks for a key");
-  if (global.json)
+  if (global.json) {
+    Json names = Json::array();
+    for (const auto& model : service.models) names.push_back(model->name);
+    const ServedModel& first = *service.models.front();
     print_event({{"event", "listening"},
                  {"host", a.host},
                  {"port", server.port()},
-                 {"model", service.model_name},
-                 {"context", options.context}});
+                 {"model", first.name},
+                 {"context", first.context},
+                 {"models", names}});
+  }
   server.run();
 }
 

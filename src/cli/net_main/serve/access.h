@@ -1,0 +1,31 @@
+// Who may ask: keys of clients, and web pages of other origins.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/net_main/serve/http.h"
+
+namespace bie::cli {
+
+struct AccessOptions {
+  std::vector<std::string> keys;  ///< of clients; none: all may come
+  std::string allowed_origin;     ///< of web pages; empty: those of the server alone
+};
+
+class Access {
+ public:
+  explicit Access(AccessOptions options) : options_(std::move(options)) {}
+
+  /// The name of the client: its key's number, or its address. @throws ApiError
+  std::string client_of(const http::Request& request) const;
+  /// That a browser wants to see.
+  http::Headers headers_for(const http::Request& request) const;
+  /// Those of the answer to a browser that asks whether a page may ask. None: it may not.
+  http::Headers preflight_headers() const;
+
+ private:
+  AccessOptions options_;
+};
+
+}  // namespace bie::cli

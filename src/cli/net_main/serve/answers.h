@@ -1,0 +1,55 @@
+// What a request's answers are so far: what the forms tell of them.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bie/text/thoughts.h"
+#include "cli/net_main/serve/asked.h"
+
+namespace bie::cli {
+
+/// A prompt as the model reads it.
+struct ReadPrompt {
+  std::vector<std::int32_t> tokens;
+  std::string text;  ///< that echo gives back
+  bool ends_in_thought = false;
+};
+
+using TextParts = std::vector<text::ThoughtStream::Part>;
+/// A token before which nothing stands has a log-probability that is no number.
+using Chances = std::vector<llm::TokenChance>;
+
+struct Choice {
+  Chances chances;
+  std::string content, thoughts;  ///< what is said; of a chat, what is thought
+  std::string finish;             ///< "length", "stop" or "cancelled"; empty: it is being written
+  std::string stop;               ///< the stop text before which it was cut, if any
+  text::ThoughtStream stream;
+  std::int64_t tokens = 0, thought_tokens = 0, cached = 0;
+  bool has_echoed = false;
+  std::chrono::steady_clock::time_point last;
+};
+
+/// Tokens of all prompts, of these those that kept pages held, of all answers, and of these those of thoughts.
+struct Usage {
+  std::int64_t prompt = 0, cached = 0, written = 0, thought = 0;
+};
+
+struct Answers {
+  Asked asked;
+  std::vector<ReadPrompt> prompts;
+  std::string id, model;
+  std::int64_t created;
+  std::vector<Choice> choices;  ///< those of the first prompt, those of the second, ...
+
+  bool is_chat() const { return !asked.messages.is_null(); }
+  const ReadPrompt& prompt_of(std::size_t choice) const {
+    return prompts[choice / static_cast<std::size_t>(asked.answers)];
+  }
+  Usage usage() const;
+};
+
+}  // namespace bie::cli
