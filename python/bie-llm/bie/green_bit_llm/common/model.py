@@ -56,7 +56,7 @@ class Tokenizer:
 
     def __init__(self, model: Model, folder: Path, options: dict[str, Any]) -> None:
         self._model = model
-        settings = _json_of(folder / "tokenizer_config.json")
+        settings = json_of(folder / "tokenizer_config.json")
         self.bos_token = _name_of(options.get("bos_token", settings.get("bos_token")))
         self.eos_token = _name_of(options.get("eos_token", settings.get("eos_token")))
         jinja = folder / "chat_template.jinja"
@@ -105,7 +105,7 @@ class Tokenizer:
         return prompt
 
 
-def _json_of(path: Path) -> dict[str, Any]:
+def json_of(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
@@ -156,7 +156,7 @@ def load(
         if value is not None:
             say(f"model_config has {key} {value!r}, which has no meaning here")
     is_half = dtype is None or str(dtype).removeprefix("torch.") in _HALVES
-    config = _json_of(folder / "config.json")
+    config = json_of(folder / "config.json")
     positions = config.get("max_position_embeddings")
     context = min(seqlen, positions) if isinstance(positions, int) else seqlen
     model = Model(folder, context=context, arithmetic="int8" if is_half else "exact")
