@@ -222,6 +222,15 @@ def test_keys_of_windows_files_are_keys(other, tmp_path):
     assert other("--api-key-file", tmp_path / "keys", key="one").get("/v1/models").status == 200
 
 
+def test_a_key_may_come_in_the_header_of_anthropics_clients(keyed):
+    for headers in ({"X-Api-Key": "second key"}, {"X-Api-Key": "first-key", "Authorization": "Bearer of another"}):
+        assert keyed.get("/v1/models", headers=headers).status == 200
+    for value in ("", "wrong", "Bearer first-key"):
+        assert keyed.get("/v1/models", headers={"X-Api-Key": value}).status == 401
+    refused = keyed.post("/v1/messages", {}, headers={"X-Api-Key": "wrong"})
+    assert (refused.status, refused.json["error"]["type"]) == (401, "authentication_error")
+
+
 ORIGIN = {"Origin": "https://elsewhere.example"}
 ALLOWED = "Access-Control-Allow-Origin"
 
@@ -234,6 +243,24 @@ def test_pages_of_others_may_not_ask(server):
         server.ask("OPTIONS", CHAT, headers=ORIGIN | {"Access-Control-Request-Method": "POST"}),
     ):
         assert ALLOWED not in reply.headers
+        assert reply.status in (403, 405)
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:1", "http://127.0.0.1", "http://[::1]:8080", "https://localhost"])
+def test_pages_of_this_machine_may_ask(server, origin):
+    assert server.post(COMPLETIONS, SHORT, headers={"Origin": origin}).status == 200
+
+
+@pytest.mark.parametrize("origin", ["http://localhost.example", "http://127.0.0.1.example:80", "null", "http://[::2]"])
+def test_a_name_that_another_gave_this_machine_is_not_it(server, origin):
+    """A page whose name leads here is one of this server to a browser: only its origin tells it apart."""
+    assert server.post(COMPLETIONS, SHORT, headers={"Origin": origin}).status == 403
+
+
+def test_pages_of_any_name_may_ask_who_asks_for_keys_or_serves_a_network(keyed, other):
+    headers = {"Authorization": "Bearer first-key"} | ORIGIN
+    assert keyed.post(COMPLETIONS, SHORT, headers=headers).status == 200
+    assert other("--host", "0.0.0.0").post(COMPLETIONS, SHORT, headers=ORIGIN).status == 200
 
 
 @pytest.mark.parametrize("allowed", ["https://elsewhere.example", "*"])

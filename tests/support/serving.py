@@ -6,13 +6,15 @@ import contextlib
 import http.client
 import io
 import json
+import queue
 import re
 import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,6 +107,18 @@ def request(method: str, path: str, body: bytes = b"", *headers: str, version: s
 
 def posted(body: dict, *headers: str, **more) -> bytes:
     return request("POST", COMPLETIONS, json.dumps(body).encode(), *headers, **more)
+
+
+CONTENT = b'{"content":"a"}'
+CHUNKS = b"%x\r\n%s\r\n0\r\n\r\n" % (len(CONTENT), CONTENT)
+
+
+def tokenize_request(*headers: str, body: bytes = CONTENT, version: str = "1.1") -> bytes:
+    return request("POST", "/tokenize", b"", "Content-Type: application/json", *headers, version=version) + body
+
+
+def in_chunks(body: bytes) -> bytes:
+    return tokenize_request("Transfer-Encoding: chunked", body=body)
 
 
 class Server:
@@ -265,6 +279,46 @@ class Server:
         self.process.kill()
         self.process.wait()
         self.files.close()
+
+
+def side_by_side(threads: int, calls: Iterable[Callable[[], None]]) -> list[BaseException]:
+    """Makes the calls in their order from so many threads; what they raise."""
+    work: queue.SimpleQueue = queue.SimpleQueue()
+    for call in calls:
+        work.put(call)
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        while True:
+            try:
+                call = work.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                call()
+            except Exception as error:
+                raised.append(error)
+
+    running = [threading.Thread(target=run) for _ in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    return raised
+
+
+def kilobytes(server: Server, name: str) -> int:
+    text = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(re.search(rf"^{name}:\s+(\d+) kB", text, re.MULTILINE)[1])
+
+
+def is_sanitized(server: Server) -> bool:
+    """A sanitizer reserves terabytes of addresses, and holds back memory that is freed."""
+    return kilobytes(server, "VmSize") > 1 << 30
+
+
+def expect(what: object, wanted: object, got: object) -> None:
+    assert got == wanted, f"{what}: expected {wanted}, got {got}"
 
 
 def read_all(of: socket.socket) -> bytes:

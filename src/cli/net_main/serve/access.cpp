@@ -45,6 +45,19 @@ std::string Access::client_of(const http::Request& request) const {
   return joined("key ", *found + 1);
 }
 
+void Access::check_origin(const http::Request& request) const {
+  if (!options_.is_local || !options_.keys.empty() || request.origin.empty() || options_.allowed_origin == "*" ||
+      request.origin == options_.allowed_origin)
+    return;
+  const std::size_t scheme = request.origin.find("://");
+  std::string host = scheme == std::string::npos ? request.origin : request.origin.substr(scheme + 3);
+  const std::size_t port = host.rfind(':');
+  if (port != std::string::npos && host.find(']', port) == std::string::npos) host.resize(port);
+  if (host == "localhost" || host == "127.0.0.1" || host == "[::1]") return;
+  throw ApiError(403, joined("expected a page of this machine, or of the origin that --cors names, got one of ",
+                             formats::in_quotes(request.origin)));
+}
+
 http::Headers Access::headers_for(const http::Request& request) const {
   if (options_.allowed_origin.empty() || request.origin.empty()) return {};
   return {{"Access-Control-Allow-Origin", options_.allowed_origin}, {"Vary", "Origin"}};

@@ -11,6 +11,7 @@ namespace bie::cli {
 struct AccessOptions {
   std::vector<std::string> keys;  ///< of clients; none: all may come
   std::string allowed_origin;     ///< of web pages; empty: those of the server alone
+  bool is_local = false;          ///< only this machine reaches the server
 };
 
 class Access {
@@ -19,6 +20,9 @@ class Access {
 
   /// The name of the client: its key's number, or its address. @throws ApiError
   std::string client_of(const http::Request& request) const;
+  /// Whoever can name an address may give it a name of his own, and a page of that name is then one of this server to a
+  /// browser. @throws ApiError for such a page where only this machine is to ask and needs no key.
+  void check_origin(const http::Request& request) const;
   /// That a browser wants to see.
   http::Headers headers_for(const http::Request& request) const;
   /// Those of the answer to a browser that asks whether a page may ask. None: it may not.

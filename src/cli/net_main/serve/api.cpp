@@ -222,7 +222,10 @@ void Api::Impl::dispatch(Call call) {
         allowed = route.method;
         continue;
       }
-      if (!route.is_open) call.client = access.client_of(request);
+      if (!route.is_open) {
+        access.check_origin(request);
+        call.client = access.client_of(request);
+      }
       // A web page of another server can send other types without being asked for leave.
       if (method == "POST" && media_type(request.content_type) != json_type)
         throw ApiError(415, joined("expected Content-Type: application/json, got ",

@@ -57,6 +57,7 @@ void Completion::start() {
   exchange_->on_gone([self] {
     if (self->is_over_) return;
     self->is_over_ = true;
+    self->patience_ = nullptr;
     self->stop_work();
     self->ended_({self->id(), self->model_.name, 499, {}, seconds_since(self->begin_), "the client left", ""});
   });
@@ -83,13 +84,14 @@ void Completion::start() {
       give_up(400, error.what());
     }
   });
-  service_.server.after(service_.queue_seconds, [weak = weak_from_this(), seconds = service_.queue_seconds] {
-    const auto late = weak.lock();
-    if (!late || late->is_over_ || late->has_started_) return;
-    late->stop_work();
-    late->refuse(
-        ApiError(503, joined("the request waited for ", seconds, " seconds and was not begun; come again later")));
-  });
+  patience_ =
+      service_.server.after(service_.queue_seconds, [weak = weak_from_this(), seconds = service_.queue_seconds] {
+        const auto late = weak.lock();
+        if (!late || late->is_over_ || late->has_started_) return;
+        late->stop_work();
+        late->refuse(
+            ApiError(503, joined("the request waited for ", seconds, " seconds and was not begun; come again later")));
+      });
 }
 
 void Completion::stop_work() {
@@ -127,6 +129,7 @@ Json Completion::state() const {
 void Completion::refuse(const ApiError& error) {
   if (is_over_) return;
   is_over_ = true;
+  patience_ = nullptr;
   if (has_begun_) {
     exchange_->write(form_->failure(error));
     exchange_->end();
@@ -151,6 +154,7 @@ void Completion::hear(std::size_t at, const llm::News& news) {
   if (news.has_started || news.finish) choice.cached = news.cached;
   if (news.has_started) {
     has_started_ = true;
+    patience_ = nullptr;
     return;
   }
   if (!news.error.empty()) {
@@ -213,6 +217,7 @@ void Completion::finish_choice(std::size_t at) {
 
 void Completion::finish() {
   is_over_ = true;
+  patience_ = nullptr;
   if (answers_.asked.streams) {
     exchange_->write(form_->end());
     exchange_->end();

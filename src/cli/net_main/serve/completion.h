@@ -62,6 +62,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   std::function<void(const Ended&)> ended_;
   std::chrono::steady_clock::time_point begin_;
   std::shared_ptr<std::vector<llm::Scheduler::Id>> ids_;  ///< the engine's thread alone touches them
+  std::shared_ptr<void> patience_;                        ///< how long it waits for its turn
   std::size_t open_;
   bool has_started_ = false, has_begun_ = false, is_over_ = false;
 };

@@ -19,6 +19,7 @@
 #include <unordered_set>
 
 #include "bie/formats/error.h"
+#include "cli/support/log.h"
 #include "cli/support/text.h"
 
 namespace bie::cli::http {
@@ -84,7 +85,14 @@ struct Server::Impl {
   bool drains = false;
 };
 
-std::string path_of(beast::string_view target) { return std::string(target.substr(0, target.find('?'))); }
+/// The path of a target, which may be a whole address (RFC 9112, section 3.2.2).
+std::string path_of(beast::string_view target) {
+  target = target.substr(0, target.find('?'));
+  const auto scheme = target.find("://");
+  if (scheme == beast::string_view::npos || target.front() == '/') return std::string(target);
+  const auto path = target.find('/', scheme + 3);
+  return path == beast::string_view::npos ? "/" : std::string(target.substr(path));
+}
 
 /// One client: reads a request, has it answered, and reads the next.
 class Server::Connection final : public Exchange, public std::enable_shared_from_this<Connection> {
@@ -108,7 +116,7 @@ class Server::Connection final : public Exchange, public std::enable_shared_from
     stream_.expires_after(std::chrono::seconds(server_.limits.idle_seconds));
     beast::http::async_read_header(stream_, buffer_, *parser_,
                                    [self = shared_from_this()](const error_code& error, std::size_t) {
-                                     error ? self->refuse(error) : self->read_body();
+                                     error ? self->refuse(error) : self->take_header();
                                    });
   }
 
@@ -123,8 +131,8 @@ class Server::Connection final : public Exchange, public std::enable_shared_from
   void answer(int status, std::string_view type, const std::string& body, const Headers& headers) override {
     if (is_gone_) return;
     const bool has_body = !is_head_;
-    put(head_of(status, type, headers) + connection_header() + formats::joined("Content-Length: ", body.size()) +
-        "\r\n\r\n" + (has_body ? body : ""));
+    const std::string length = status == 204 ? "" : formats::joined("Content-Length: ", body.size(), "\r\n");
+    put(head_of(status, type, headers) + connection_header() + length + "\r\n" + (has_body ? body : ""));
     has_ended_ = true;
   }
   void begin(std::string_view type, const Headers& headers) override {
@@ -148,13 +156,43 @@ class Server::Connection final : public Exchange, public std::enable_shared_from
   }
 
  private:
+  static constexpr std::size_t unread_most = 32 << 10;
+
   std::string connection_header() const {
     const bool keeps = keeps_ && !server_.drains;
     return lines_of(headers_) + (!keeps ? "Connection: close\r\n" : is_old_ ? "Connection: keep-alive\r\n" : "");
   }
 
+  /// A coding other than chunked alone makes the end of the body a matter of opinion (RFC 9112, section 6.3).
+  bool has_clear_end() const {
+    const auto& header = parser_->get();
+    const auto codings = header.count(beast::http::field::transfer_encoding);
+    return codings == 0 || (codings == 1 && header.version() == 11 &&
+                            beast::iequals(header[beast::http::field::transfer_encoding], "chunked"));
+  }
+
+  /// What the header says: fields that come behind the body are none of it.
+  void take_header() {
+    const auto& header = parser_->get();
+    const auto hosts = header.count(beast::http::field::host);
+    if (header.version() == 11 && hosts != 1) return refuse(400, formats::joined("expected one Host, got ", hosts));
+    if (!has_clear_end())
+      return refuse(400, "expected no Transfer-Encoding but one of chunked, got " +
+                             formats::in_quotes(std::string(header[beast::http::field::transfer_encoding])));
+    const auto field = [&](beast::string_view name) { return std::string(header[name]); };
+    request_ = {std::string(header.method_string()),
+                path_of(header.target()),
+                "",
+                field("Authorization"),
+                field("X-Api-Key"),
+                field("Content-Type"),
+                field("Origin"),
+                address_};
+    const bool waits = header.version() == 11 && beast::iequals(header[beast::http::field::expect], "100-continue");
+    waits ? write_continue() : read_body();
+  }
+
   void read_body() {
-    if (beast::iequals((*parser_).get()[beast::http::field::expect], "100-continue")) return write_continue();
     stream_.expires_after(std::chrono::seconds(server_.limits.body_seconds));
     beast::http::async_read(stream_, buffer_, *parser_,
                             [self = shared_from_this()](const error_code& error, std::size_t) {
@@ -164,7 +202,6 @@ class Server::Connection final : public Exchange, public std::enable_shared_from
 
   void write_continue() {
     static constexpr std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";
-    parser_->get().erase(beast::http::field::expect);
     asio::async_write(stream_, asio::buffer(go_on), [self = shared_from_this()](const error_code& error, std::size_t) {
       error ? self->close() : self->read_body();
     });
@@ -176,15 +213,18 @@ class Server::Connection final : public Exchange, public std::enable_shared_from
     const bool is_speaking = why.category() == of::make_error_code(of::error::bad_method).category() &&
                              why != of::error::end_of_stream && why != of::error::partial_message;
     if (!is_speaking) return close();
+    if (why == of::error::body_limit)
+      return refuse(413, formats::joined("expected a body of at most ", server_.limits.body_bytes, " bytes, got more"));
+    if (why == of::error::header_limit || why == of::error::buffer_overflow)
+      return refuse(431,
+                    formats::joined("expected a header of at most ", server_.limits.header_bytes, " bytes, got more"));
+    refuse(400, "expected a request of HTTP/1.1, got other bytes: " + why.message());
+  }
+
+  void refuse(int status, const std::string& sentence) {
     begin_exchange();
-    keeps_ = false;
+    keeps_ = is_head_ = false;
     lingers_ = true;
-    const int status = why == of::error::body_limit ? 413 : why == of::error::header_limit ? 431 : 400;
-    const std::string sentence =
-        status == 413 ? formats::joined("expected a body of at most ", server_.limits.body_bytes, " bytes, got more")
-        : status == 431
-            ? formats::joined("expected a header of at most ", server_.limits.header_bytes, " bytes, got more")
-            : "expected a request of HTTP/1.1, got other bytes: " + why.message();
     const std::string path = parser_->is_header_done() ? path_of(parser_->get().target()) : "";
     answer(status, "application/json", server_.refusal(path, status, sentence), {});
   }
@@ -199,7 +239,7 @@ class Server::Connection final : public Exchange, public std::enable_shared_from
   void discard() {
     buffer_.clear();
     stream_.async_read_some(
-        buffer_.prepare(1 << 16),
+        buffer_.prepare(unread_most),
         [self = shared_from_this()](const error_code& error, std::size_t) { error ? self->close() : self->discard(); });
   }
 
@@ -217,24 +257,15 @@ class Server::Connection final : public Exchange, public std::enable_shared_from
     keeps_ = message.keep_alive();
     is_old_ = message.version() < 11;
     is_head_ = message.method() == beast::http::verb::head;
-    const auto field = [&](beast::http::field name) { return std::string(message[name]); };
-    Request request{std::string(message.method_string()),
-                    path_of(message.target()),
-                    std::move(message.body()),
-                    field(beast::http::field::authorization),
-                    std::string(message["X-Api-Key"]),
-                    field(beast::http::field::content_type),
-                    field(beast::http::field::origin),
-                    address_};
+    request_.body = std::move(message.body());
     stream_.expires_never();
     watch();
-    server_.handler(std::move(request), shared_from_this());
+    server_.handler(std::move(request_), shared_from_this());
   }
 
   /// Sees a client leave. What it sends meanwhile is the beginning of its next request; much of it has to wait.
   void watch() {
-    constexpr std::size_t most = 64 << 10;
-    if (buffer_.size() >= most) return;
+    if (buffer_.size() + 4096 > unread_most) return;
     watches_ = true;
     stream_.socket().async_read_some(buffer_.prepare(4096),
                                      [self = shared_from_this()](const error_code& error, std::size_t count) {
@@ -256,16 +287,19 @@ class Server::Connection final : public Exchange, public std::enable_shared_from
 
   void write_next() {
     stream_.expires_after(std::chrono::seconds(server_.limits.progress_seconds));
-    asio::async_write(stream_, asio::buffer(out_.front()),
-                      [self = shared_from_this()](const error_code& error, std::size_t) {
-                        if (self->is_gone_) return;
-                        if (error) return self->close();
-                        self->waiting_ -= self->out_.front().size();
-                        self->out_.pop_front();
-                        if (!self->out_.empty()) return self->write_next();
-                        self->stream_.expires_never();
-                        if (self->has_ended_) self->finish();
-                      });
+    stream_.async_write_some(asio::buffer(out_.front()) + written_,
+                             [self = shared_from_this()](const error_code& error, std::size_t count) {
+                               if (self->is_gone_) return;
+                               if (error) return self->close();
+                               self->waiting_ -= count;
+                               self->written_ += count;
+                               if (self->written_ < self->out_.front().size()) return self->write_next();
+                               self->written_ = 0;
+                               self->out_.pop_front();
+                               if (!self->out_.empty()) return self->write_next();
+                               self->stream_.expires_never();
+                               if (self->has_ended_) self->finish();
+                             });
   }
 
   void end_exchange() {
@@ -300,10 +334,12 @@ class Server::Connection final : public Exchange, public std::enable_shared_from
   beast::tcp_stream stream_;
   Impl& server_;
   std::string address_;
-  beast::flat_buffer buffer_;
+  beast::flat_buffer buffer_{unread_most};  ///< bounds the chunk extensions and trailers that the parser waits for
   std::optional<beast::http::request_parser<beast::http::string_body>> parser_;
-  std::size_t waiting_ = 0;      ///< bytes of out_
+  std::size_t waiting_ = 0;      ///< bytes of out_ that are not written
+  std::size_t written_ = 0;      ///< bytes of its first one
   std::deque<std::string> out_;  ///< the first one is being written
+  Request request_;              ///< that is being read
   Headers headers_;              ///< of whatever is answered
   std::function<void()> gone_;
   bool keeps_ = true, is_old_ = false, is_head_ = false;
@@ -361,16 +397,25 @@ void Server::listen(const std::string& host, int port) {
 }
 
 int Server::port() const { return impl_->acceptor.local_endpoint().port(); }
-void Server::run() { impl_->io.run(); }
+/// A call that throws ends its connection, not the server.
+void Server::run() {
+  for (;;) try {
+      impl_->io.run();
+      return;
+    } catch (const std::exception& error) {
+      log::warn(formats::joined("a connection is closed: ", error.what()));
+    }
+}
 void Server::stop() { impl_->io.stop(); }
 void Server::post(std::function<void()> call) { asio::post(impl_->io, std::move(call)); }
 std::int64_t Server::connections() const { return static_cast<std::int64_t>(impl_->connections.size()); }
 
-void Server::after(int seconds, std::function<void()> call) {
+std::shared_ptr<void> Server::after(int seconds, std::function<void()> call) {
   auto timer = std::make_shared<asio::steady_timer>(impl_->io, std::chrono::seconds(seconds));
-  timer->async_wait([timer, call = std::move(call)](const error_code& error) {
+  timer->async_wait([call = std::move(call)](const error_code& error) {
     if (!error) call();
   });
+  return timer;
 }
 
 void Server::drain(int seconds) {

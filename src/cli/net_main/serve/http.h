@@ -65,8 +65,8 @@ class Server {
   void drain(int seconds);
   /// Calls `call` in the server's loop.
   void post(std::function<void()> call);
-  /// Calls `call` in the server's loop after so many seconds.
-  void after(int seconds, std::function<void()> call);
+  /// Calls `call` in the server's loop after so many seconds, unless the result is gone by then.
+  [[nodiscard]] std::shared_ptr<void> after(int seconds, std::function<void()> call);
   /// Calls `call` at each SIGINT and SIGTERM.
   void on_signal(std::function<void(int signal)> call);
   std::int64_t connections() const;
