@@ -44,7 +44,8 @@ std::vector<std::int64_t> places_of(const Config& c, CacheKind kind) {
 
 std::int64_t pages_of(std::int64_t tokens) { return (tokens + positions - 1) / positions; }
 
-/// Zeros, so that no byte of a page is left to chance.
+}  // namespace
+
 Page new_page(std::int64_t bytes, const PageCount& count) {
   void* const memory = std::aligned_alloc(64, static_cast<std::size_t>(bytes));  // blocks have multiples of 64
   if (memory == nullptr) throw std::bad_alloc();
@@ -56,8 +57,6 @@ Page new_page(std::int64_t bytes, const PageCount& count) {
             --*count;
           }};
 }
-
-}  // namespace
 
 const char* name(CacheKind kind) { return form_of(kind, false).name; }
 

@@ -32,6 +32,13 @@ void PrefixTree::lend(const Tokens& tokens, Sequence& sequence) {
   Children* children = &roots_;
   while (children != nullptr && length < static_cast<std::int64_t>(wanted.size())) {
     const Tokens next = tokens_of_page(wanted, length);
+    // The pages of the nodes above are held here, so that they stay while the source makes room.
+    if (source_ != nullptr && static_cast<std::int64_t>(next.size()) == positions &&
+        children->find(next) == children->end())
+      if (Page page = source_->find(wanted, length + positions)) {
+        (*children)[next].reset(new Node{std::move(page), clock_, {}});
+        ++pages_;
+      }
     // Among keys in order, the one that has most of `next` at its beginning is beside the place of `next`.
     const auto above = children->lower_bound(next);
     std::int64_t most = 0;
@@ -63,6 +70,8 @@ void PrefixTree::keep(const Sequence& sequence, bool with_rest) {
       node = std::make_unique<Node>();
       node->page = sequence.shared_page(page);
       ++pages_;
+      const std::int64_t end = (page + 1) * positions;
+      if (source_ != nullptr && end <= sequence.length()) source_->take(sequence.tokens(), end, node->page);
     }
     node->used = clock_;
     children = &node->children;

@@ -10,10 +10,23 @@
 
 namespace bie::llm {
 
+/// Where pages are that the tree lacks.
+class PageSource {
+ public:
+  virtual ~PageSource() = default;
+  /// The page at the end of a text's first `length` tokens, or null.
+  virtual Page find(const std::vector<std::int32_t>& tokens, std::int64_t length) = 0;
+  /// Is told of such a page that the tree has got.
+  virtual void take(const std::vector<std::int32_t>& tokens, std::int64_t length, const Page& page) = 0;
+};
+
 /// A node stands for the tokens of a page, 64 or in the end of a text fewer, and for all tokens before it, which decide
 /// its bits.
 class PrefixTree {
  public:
+  /// @param source  null, or outlives the tree. While it is asked, it may have pages dropped.
+  explicit PrefixTree(PageSource* source = nullptr) : source_(source) {}
+
   /// A sequence becomes the longest beginning of the tokens that the tree has, where that is longer than what the
   /// sequence has read of them. The last token is always left to be read.
   void lend(const std::vector<std::int32_t>& tokens, Sequence& sequence);
@@ -40,6 +53,7 @@ class PrefixTree {
   };
   static void find_oldest(Children& children, Place* oldest);
 
+  PageSource* source_;
   Children roots_;
   std::uint64_t clock_ = 0;
   std::int64_t pages_ = 0;

@@ -9,6 +9,8 @@
 #include "bie/formats/error.h"
 #include "bie/kernels/log_probabilities.h"
 #include "bie/kernels/shared_rows.h"
+#include "bie/llm/page_folder.h"
+#include "llm/cache_format.h"
 #include "llm/outlet.h"
 #include "llm/prefix_tree.h"
 
@@ -64,13 +66,48 @@ struct Scheduler::Chosen {
   std::string error;
 };
 
+/// The pages of the folder, for which it makes room in the cache.
+class Scheduler::FolderPages final : public PageSource {
+ public:
+  explicit FolderPages(Scheduler& scheduler)
+      : scheduler_(scheduler),
+        folder_(*scheduler.options_.folder),
+        head_(cache_head(scheduler.session_.model(), scheduler.session_.sequence().kind())) {}
+
+  Page find(const std::vector<std::int32_t>& tokens, std::int64_t length) override {
+    if (!folder_.has(head_, tokens, length)) return nullptr;
+    while (scheduler_.page_count_->load() >= scheduler_.most_pages_)
+      if (!scheduler_.kept_->drop_one()) return nullptr;
+    try {
+      Page page = folder_.load(head_, tokens, length, scheduler_.page_count_);
+      if (page != nullptr) ++scheduler_.counts_.loaded;
+      return page;
+    } catch (const std::bad_alloc&) {
+      return nullptr;  // it is read instead, where there is memory for that
+    }
+  }
+  void take(const std::vector<std::int32_t>& tokens, std::int64_t length, const Page& page) override {
+    try {
+      folder_.save(head_, tokens, length, page);
+    } catch (const std::bad_alloc&) {
+      static_cast<void>(page);  // nobody misses a page that was not saved
+    }
+  }
+
+ private:
+  Scheduler& scheduler_;
+  PageFolder& folder_;
+  CacheHead head_;
+};
+
 Scheduler::Scheduler(Session session, const text::Tokenizer& tokenizer, const SchedulerOptions& options)
     : session_(std::move(session)),
       tokenizer_(tokenizer),
       options_(options),
       most_pages_(options.cache_bytes / session_.page_bytes()),
       page_count_(std::make_shared<std::atomic<std::int64_t>>(0)),
-      kept_(std::make_unique<PrefixTree>()) {
+      folder_pages_(options_.folder == nullptr ? nullptr : std::make_unique<FolderPages>(*this)),
+      kept_(std::make_unique<PrefixTree>(folder_pages_.get())) {
   if (most_pages_ < 2)
     throw formats::Error(formats::joined("expected a cache of ", 2 * session_.page_bytes(),
                                          " bytes at least, two pages of the model, got ", options.cache_bytes));

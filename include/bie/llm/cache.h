@@ -35,6 +35,9 @@ using Page = std::shared_ptr<std::byte>;
 /// How many pages there are of those that sequences took while they counted here.
 using PageCount = std::shared_ptr<std::atomic<std::int64_t>>;
 
+/// Zeros, so that no byte of a page is left to chance. @throws std::bad_alloc
+Page new_page(std::int64_t bytes, const PageCount& count);
+
 /// A text as the model has read it. Copies share their pages; a page that is shared is copied before it is written to.
 class Sequence {
  public:

@@ -17,6 +17,7 @@
 
 namespace bie::llm {
 
+class PageFolder;
 class PrefixTree;
 
 struct SchedulerOptions {
@@ -25,6 +26,9 @@ struct SchedulerOptions {
   std::int64_t cache_bytes = 0;  ///< of the pages of all requests and of those that are kept for later ones
   std::int64_t queue = 256;      ///< requests that wait at most
   std::int64_t context = 0;      ///< of prompt and answer at most; 0: the model's
+  /// Pages are written to it, and taken from it where the cache lacks them. It may be null, or that of other schedulers
+  /// of the same thread too.
+  std::shared_ptr<PageFolder> folder = {};
 };
 
 /// The log-probability of a token, and of those that were likeliest at its place.
@@ -66,6 +70,7 @@ struct SchedulerCounts {
   std::int64_t pages = 0, kept_pages = 0, most_pages = 0;  ///< in use, of these kept for later requests, at most
   std::int64_t passes = 0, rows = 0;                       ///< since the beginning, as all that follow
   std::int64_t read = 0, cached = 0, written = 0;          ///< tokens of prompts read and not to be read, of answers
+  std::int64_t loaded = 0;                                 ///< pages that came from the folder
   std::int64_t put_back = 0;                               ///< times that a request gave up its pages and waited again
 };
 
@@ -102,6 +107,7 @@ class Scheduler {
  private:
   struct Job;
   struct Chosen;
+  class FolderPages;
   using Jobs = std::vector<std::unique_ptr<Job>>;
 
   void admit();
@@ -119,6 +125,7 @@ class Scheduler {
   SchedulerOptions options_;
   std::int64_t most_pages_, context_;
   PageCount page_count_;
+  std::unique_ptr<FolderPages> folder_pages_;  ///< null where there is no folder
   std::unique_ptr<PrefixTree> kept_;
   Jobs waiting_, running_;                     ///< by arrival; by admission
   std::map<std::string, std::int64_t> turns_;  ///< of clients that have requests here

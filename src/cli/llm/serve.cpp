@@ -48,6 +48,14 @@ void add_serve(CLI::App& app, const Global& global) {
       ->add_option("--cache-size", a->cache_size,
                    "memory for keys and values, as 500MB or 2GB (default: half of what is free)")
       ->check(not_empty());
+  auto* folder = command
+                     ->add_option("--cache-dir", a->cache_folder,
+                                  "folder in which keys and values of texts outlive the server; made if need be")
+                     ->check(file_name());
+  command->add_option("--cache-dir-size", a->folder_size, "bytes of that folder at most, as 500MB or 20GB")
+      ->check(not_empty())
+      ->needs(folder)
+      ->capture_default_str();
   command->add_option("--rows", a->rows, "tokens in a pass at most, and so answers side by side")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();

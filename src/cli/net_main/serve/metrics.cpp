@@ -69,6 +69,7 @@ std::string Metrics::text(const std::vector<std::pair<std::string, llm::Schedule
   add("bie_prompt_tokens_total", "counter", "Tokens of prompts that were read.", &Counts::read);
   add("bie_cached_tokens_total", "counter", "Tokens of prompts that kept pages held.", &Counts::cached);
   add("bie_answer_tokens_total", "counter", "Tokens of answers.", &Counts::written);
+  add("bie_pages_loaded_total", "counter", "Pages that came from the folder of --cache-dir.", &Counts::loaded);
   add("bie_put_back_total", "counter", "Times that an answer gave up its pages and waited again.", &Counts::put_back);
   return text + first_token.text("bie_first_token_seconds", "From a request to the first token of an answer.") +
          next_token.text("bie_next_token_seconds", "From a token of an answer to the next one.") +

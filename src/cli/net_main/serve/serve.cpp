@@ -9,6 +9,7 @@
 
 #include "bie/formats/error.h"
 #include "bie/formats/gguf.h"
+#include "bie/llm/page_folder.h"
 #include "cli/llm/language.h"
 #include "cli/net_main/llm/byte_size.h"
 #include "cli/net_main/serve/api.h"
@@ -75,11 +76,21 @@ std::int64_t cache_bytes_of(const ServeArguments& a) {
   return available_memory().value_or(std::int64_t{4} << 30) / 2;
 }
 
+/// Whether only this machine reaches an address.
+bool is_local(const std::string& host) { return host == "::1" || host.rfind("127.", 0) == 0; }
+
+/// Null where none is asked for.
+std::shared_ptr<llm::PageFolder> folder_of(const ServeArguments& a) {
+  if (a.cache_folder.empty()) return nullptr;
+  const std::int64_t bytes = bytes_of_size("--cache-dir-size", a.folder_size);
+  return std::make_shared<llm::PageFolder>(a.cache_folder, bytes,
+                                           [](const std::string& sentence) { log::warn(sentence); });
+}
+
 /// A model and its scheduler, whose pages have `cache_bytes` together.
-std::pair<std::unique_ptr<ServedModel>, std::unique_ptr<llm::Scheduler>> load(const NamedFile& file,
-                                                                              const ServeArguments& a,
-                                                                              const Global& global,
-                                                                              std::int64_t cache_bytes) {
+std::pair<std::unique_ptr<ServedModel>, std::unique_ptr<llm::Scheduler>> load(
+    const NamedFile& file, const ServeArguments& a, const Global& global, std::int64_t cache_bytes,
+    const std::shared_ptr<llm::PageFolder>& folder) {
   LanguageOptions language = a.language;
   language.model = file.second;
   auto model = std::make_unique<ServedModel>(ServedModel{file.first, load_language(language, global)});
@@ -91,6 +102,7 @@ std::pair<std::unique_ptr<ServedModel>, std::unique_ptr<llm::Scheduler>> load(co
   scheduling.cache_bytes = cache_bytes;
   scheduling.queue = a.queue;
   scheduling.context = a.language.context;
+  scheduling.folder = folder;
   const std::int64_t page = model->language.session.page_bytes();
   auto scheduler = std::make_unique<llm::Scheduler>(std::move(model->language.session), model->tokenizer(), scheduling);
   model->context = scheduler->context();
@@ -115,6 +127,7 @@ void serve(const ServeArguments& a, const Global& global) {
   AccessOptions access;
   if (!a.key_file.empty()) access.keys = keys_of(a.key_file);
   access.allowed_origin = a.origin;
+  access.is_local = is_local(a.host);
   if (a.origin.find_first_of("\r\n") != std::string::npos)
     throw std::runtime_error("--cors: expected an origin in one line, got several");
   take_descriptors();
@@ -136,8 +149,9 @@ void serve(const ServeArguments& a, const Global& global) {
   Service service{{}, server, metrics, a.queue_seconds, nullptr};
   Engine::Schedulers schedulers;
   const std::int64_t cache_bytes = cache_bytes_of(a) / static_cast<std::int64_t>(models.size());
+  const std::shared_ptr<llm::PageFolder> folder = folder_of(a);
   for (const NamedFile& file : models) {
-    auto [model, scheduler] = load(file, a, global, cache_bytes);
+    auto [model, scheduler] = load(file, a, global, cache_bytes, folder);
     model->scheduler = schedulers.size();
     service.models.push_back(std::move(model));
     schedulers.push_back(std::move(scheduler));
@@ -155,7 +169,7 @@ void serve(const ServeArguments& a, const Global& global) {
   const std::string where = formats::joined(
       "http://", a.host.find(':') == std::string::npos ? a.host : "[" + a.host + "]", ":", server.port());
   log::info("serving at " + where);
-  if (access.keys.empty() && a.host != "127.0.0.1" && a.host != "::1")
+  if (access.keys.empty() && !access.is_local)
     log::warn("whoever reaches this address may use the model; --api-key-file asks for a key");
   if (global.json) {
     Json names = Json::array();
