@@ -22,6 +22,7 @@ class ThoughtStream {
 
   /// Returns what can be told now; an end that may begin a mark waits for the rest of it.
   std::vector<Part> put(std::string_view text);
+  bool is_thought() const { return is_thought_; }
   /// Returns what still waits.
   std::vector<Part> end();
 

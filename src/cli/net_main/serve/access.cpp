@@ -39,7 +39,7 @@ std::string Access::client_of(const http::Request& request) const {
       if (are_equal(options_.keys[i], given)) found = i;
   if (!found)
     throw ApiError(401,
-                   joined("expected Authorization: Bearer with a key of this server, got ",
+                   joined("expected a key of this server as Authorization: Bearer or X-Api-Key, got ",
                           bearer.empty() && request.api_key.empty() ? "none" : "another one"),
                    "", "invalid_api_key");
   return joined("key ", *found + 1);
@@ -67,7 +67,7 @@ http::Headers Access::preflight_headers() const {
   if (options_.allowed_origin.empty()) return {};
   return {{"Access-Control-Allow-Origin", options_.allowed_origin},
           {"Access-Control-Allow-Methods", "GET, POST, DELETE"},
-          {"Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key, Anthropic-Version"},
+          {"Access-Control-Allow-Headers", "Authorization, Content-Type, *"},
           {"Access-Control-Max-Age", "600"}};
 }
 

@@ -22,15 +22,26 @@ using TextParts = std::vector<text::ThoughtStream::Part>;
 /// A token before which nothing stands has a log-probability that is no number.
 using Chances = std::vector<llm::TokenChance>;
 
-struct Choice {
+/// What is said or thought without a break. The tokens of a thought have no chances here.
+struct Piece {
+  std::string text;
+  bool is_thought = false;
   Chances chances;
-  std::string content, thoughts;  ///< what is said; of a chat, what is thought
-  std::string finish;             ///< "length", "stop" or "cancelled"; empty: it is being written
-  std::string stop;               ///< the stop text before which it was cut, if any
+};
+
+struct Choice {
+  std::vector<Piece> pieces;  ///< in their order
+  Chances chances;            ///< of all tokens
+  Chances waiting;            ///< of those that no piece has yet, as their text waits
+  std::string finish;         ///< "length", "stop" or "cancelled"; empty: it is being written
+  std::string stop;           ///< the stop text before which it was cut, if any
   text::ThoughtStream stream;
   std::int64_t tokens = 0, thought_tokens = 0, cached = 0;
   bool has_echoed = false;
   std::chrono::steady_clock::time_point last;
+
+  /// All that is said, or thought.
+  std::string text(bool is_thought) const;
 };
 
 /// Tokens of all prompts, of these those that kept pages held, of all answers, and of these those of thoughts.

@@ -363,7 +363,8 @@ void Api::Impl::complete(const CallPointer& call, const Interface& interface) {
 
 void Api::Impl::count_tokens(const CallPointer& call) {
   answer_of_body(call, [](const ServedModel& model, const Json& body) -> Json {
-    return {{"input_tokens", prompts_of(model).prompt(message_messages(body)).tokens.size()}};
+    return {{"input_tokens",
+             prompts_of(model).prompt(message_messages(body), nullptr, message_variables(body)).tokens.size()}};
   });
 }
 
@@ -382,7 +383,7 @@ void Api::Impl::detokenize(const CallPointer& call) {
 
 void Api::Impl::apply_template(const CallPointer& call) {
   answer_of_body(call, [](const ServedModel& model, const Json& body) -> Json {
-    const text::ChatPrompt prompt = prompts_of(model).prompt(chat_messages(body));
+    const text::ChatPrompt prompt = prompts_of(model).prompt(chat_messages(body), nullptr, chat_variables(body));
     return {{"prompt", text::valid_utf8(model.tokenizer().decode(prompt.tokens, /*special=*/true))},
             {"tokens", prompt.tokens}};
   });

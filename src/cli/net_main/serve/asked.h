@@ -33,9 +33,11 @@ Asked asked_completion(const Json& body, std::int64_t vocabulary);
 Asked asked_response(const Json& body, std::int64_t vocabulary);
 Asked asked_message(const Json& body, std::int64_t vocabulary);
 
-/// The messages of a chat. @throws ApiError
+/// The messages of a chat, and the variables of its template. @throws ApiError
 Json chat_messages(const Json& body);
-/// Those of Anthropic's interface, behind the text of its field `system`. @throws ApiError
+Json chat_variables(const Json& body);
+/// Those of Anthropic's interface: the messages behind the text of its field `system`. @throws ApiError
 Json message_messages(const Json& body);
+Json message_variables(const Json& body);
 
 }  // namespace bie::cli

@@ -39,8 +39,8 @@ std::uint64_t random_seed() {
   return device() & 0x7fffffffU;
 }
 
-/// Variables of the chat template, as other servers name them.
-Json variables_of(const Fields& fields) {
+/// As other servers name them.
+Json template_variables(const Fields& fields) {
   Json variables = Json::object();
   if (const Json* const value = fields.find("chat_template_kwargs")) {
     bool is_good = value->is_object();
@@ -73,6 +73,8 @@ bool is_among(std::initializer_list<std::string_view> names, const Json& name) {
 
 }  // namespace
 
+Json chat_variables(const Json& body) { return template_variables(Fields(body)); }
+
 std::vector<std::string> stop_texts(const Fields& fields, const char* name) {
   const Json* const value = fields.find(name);
   if (value == nullptr) return {};
@@ -88,7 +90,7 @@ std::vector<std::string> stop_texts(const Fields& fields, const char* name) {
 Asked common_fields(const Fields& fields, std::int64_t vocabulary) {
   refuse_what_is_absent(fields);
   Asked asked;
-  asked.variables = variables_of(fields);
+  asked.variables = template_variables(fields);
   asked.streams = fields.flag("stream");
   asked.request.priority = fields.whole("priority", -1000000, 1000000, 0);
   llm::SamplerOptions& sampler = asked.request.sampler;

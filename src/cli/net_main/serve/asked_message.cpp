@@ -4,21 +4,7 @@
 #include "cli/net_main/serve/asked_common.h"
 
 namespace bie::cli {
-namespace {
-
 using formats::joined;
-
-/// Whether the model is to think before it answers, which the template's variable says; no word leaves it to the model.
-void take_thinking(const Fields& fields, Asked& asked) {
-  const Json* const thinking = fields.find("thinking");
-  if (thinking == nullptr) return;
-  const Json type = thinking->is_object() ? thinking->value("type", Json()) : Json();
-  if (type != "enabled" && type != "adaptive" && type != "disabled")
-    Fields::fail("thinking", R"(an object of the type "enabled", "adaptive" or "disabled")", *thinking);
-  asked.variables["enable_thinking"] = type != "disabled";
-}
-
-}  // namespace
 
 Json message_messages(const Json& body) {
   const Fields fields(body);
@@ -46,11 +32,22 @@ Json message_messages(const Json& body) {
   return messages;
 }
 
+Json message_variables(const Json& body) {
+  Json variables = chat_variables(body);
+  const Json* const thinking = Fields(body).find("thinking");
+  if (thinking == nullptr) return variables;  // the template decides
+  const Json type = thinking->is_object() ? thinking->value("type", Json()) : Json();
+  if (type != "enabled" && type != "adaptive" && type != "disabled")
+    Fields::fail("thinking", R"(an object of the type "enabled", "adaptive" or "disabled")", *thinking);
+  variables["enable_thinking"] = type != "disabled";
+  return variables;
+}
+
 Asked asked_message(const Json& body, std::int64_t vocabulary) {
   const Fields fields(body);
   Asked asked = common_fields(fields, vocabulary);
   asked.messages = message_messages(body);
-  take_thinking(fields, asked);
+  asked.variables = message_variables(body);
   if (fields.find("max_tokens") == nullptr) Fields::fail("max_tokens", "a whole number from 1", Json());
   asked.request.tokens = fields.whole("max_tokens", 1, most_tokens, 1);
   asked.request.stops = stop_texts(fields, "stop_sequences");

@@ -18,7 +18,8 @@ void refuse_what_is_kept(const Fields& fields) {
   if (fields.flag("background"))
     throw ApiError(400, "background: expected false, as this server keeps no answers, got true", "background");
   const Json* const text = fields.find("text");
-  const Json format = text != nullptr && text->is_object() ? text->value("format", Json()) : Json();
+  if (text != nullptr && !text->is_object()) Fields::fail("text", "an object", *text);
+  const Json format = text == nullptr ? Json() : text->value("format", Json());
   if (!format.is_null() && !(format.is_object() && format.value("type", Json()) == "text"))
     Fields::fail("text.format", R"({"type": "text"}, as answers are not bound to a form)", format);
 }
@@ -49,13 +50,16 @@ Json messages_of(const Fields& fields) {
   for (std::size_t i = 0; i < input->size(); ++i)
     if (Json message = message_of(joined("input[", i, "]"), (*input)[i]); !message.is_null())
       messages.push_back(std::move(message));
+  if (messages.empty()) Fields::fail("input", "a message at least", *input);
   return messages;
 }
 
 bool wants_chances(const Fields& fields) {
   const Json* const include = fields.find("include");
   if (include == nullptr) return false;
-  if (!include->is_array()) Fields::fail("include", "a list of texts", *include);
+  bool is_good = include->is_array();
+  for (std::size_t i = 0; is_good && i < include->size(); ++i) is_good = (*include)[i].is_string();
+  if (!is_good) Fields::fail("include", "a list of texts", *include);
   return std::find(include->begin(), include->end(), Json("message.output_text.logprobs")) != include->end();
 }
 
@@ -75,9 +79,9 @@ Asked asked_response(const Json& body, std::int64_t vocabulary) {
   asked.repeated = {{"instructions", body.value("instructions", Json())},
                     {"max_output_tokens", body.value("max_output_tokens", Json())},
                     {"metadata", metadata == nullptr ? Json::object() : *metadata},
-                    {"temperature", asked.request.sampler.temperature},
+                    {"temperature", fields.number("temperature", 0, 1000, 1)},
                     {"top_p", asked.request.sampler.top_p},
-                    {"user", body.value("user", Json())}};
+                    {"user", fields.find("user") == nullptr ? Json() : Json(fields.text("user"))}};
   return asked;
 }
 

@@ -171,8 +171,11 @@ void Completion::hear(std::size_t at, const llm::News& news) {
   }
   const std::string text = text::valid_utf8(news.text);
   TextParts parts;
+  bool is_of_thought = false;  // the token that came
   if (answers_.is_chat()) {
+    is_of_thought = choice.stream.is_thought();
     parts = choice.stream.put(text);
+    is_of_thought = is_of_thought || choice.stream.is_thought();
     if (news.finish)
       for (auto& part : choice.stream.end()) parts.push_back(std::move(part));
   } else if (!text.empty()) {
@@ -182,9 +185,9 @@ void Completion::hear(std::size_t at, const llm::News& news) {
     time(choice);
     ++choice.tokens;
   }
-  tell(at, parts, news.chance ? Chances{*news.chance} : Chances());
-  if (news.token && choice.content.empty() && (!choice.thoughts.empty() || answers_.prompt_of(at).ends_in_thought))
-    ++choice.thought_tokens;
+  for (const auto& part : parts) is_of_thought = is_of_thought && part.is_thought;
+  if (news.token && is_of_thought) ++choice.thought_tokens;
+  tell(at, parts, news.chance ? Chances{*news.chance} : Chances(), is_of_thought);
   if (!news.finish) return;
   choice.finish = finish_of(*news.finish);
   choice.stop = news.stop;
@@ -192,9 +195,19 @@ void Completion::hear(std::size_t at, const llm::News& news) {
 }
 
 /// Takes what an answer tells, and tells it where the request streams.
-void Completion::tell(std::size_t at, const TextParts& parts, const Chances& chances) {
+/// @param is_of_thought  the token of the chances.
+void Completion::tell(std::size_t at, const TextParts& parts, const Chances& chances, bool is_of_thought) {
   Choice& choice = answers_.choices[at];
-  for (const auto& part : parts) (part.is_thought ? choice.thoughts : choice.content) += part.text;
+  if (!is_of_thought) choice.waiting.insert(choice.waiting.end(), chances.begin(), chances.end());
+  for (const auto& part : parts) {
+    if (choice.pieces.empty() || choice.pieces.back().is_thought != part.is_thought)
+      choice.pieces.push_back({"", part.is_thought, {}});
+    Piece& piece = choice.pieces.back();
+    piece.text += part.text;
+    if (part.is_thought) continue;
+    piece.chances.insert(piece.chances.end(), choice.waiting.begin(), choice.waiting.end());
+    choice.waiting.clear();
+  }
   choice.chances.insert(choice.chances.end(), chances.begin(), chances.end());
   if (!answers_.asked.streams) return;
   begin_stream();
@@ -225,8 +238,8 @@ void Completion::finish() {
     exchange_->answer(200, "application/json", json_text(form_->whole()));
   }
   const Choice& first = answers_.choices.front();
-  const Ended ended{
-      id(), model_.name, 200, answers_.usage(), seconds_since(begin_), first.finish, first.thoughts + first.content};
+  Ended ended{id(), model_.name, 200, answers_.usage(), seconds_since(begin_), first.finish, ""};
+  for (const Piece& piece : first.pieces) ended.text += piece.text;
   service_.metrics.whole_request.add(ended.seconds);
   ended_(ended);
 }

@@ -47,7 +47,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   void refuse(const ApiError& error);
   void time(Choice& choice);
   void stop_work();
-  void tell(std::size_t at, const TextParts& parts, const Chances& chances);
+  void tell(std::size_t at, const TextParts& parts, const Chances& chances, bool is_of_thought = false);
   void begin_stream();
   void finish_choice(std::size_t at);
   void finish();

@@ -33,6 +33,13 @@ Json Form::chances_json(const Chances& chances) const {
   return list;
 }
 
+std::string Choice::text(bool is_thought) const {
+  std::string text;
+  for (const Piece& piece : pieces)
+    if (piece.is_thought == is_thought) text += piece.text;
+  return text;
+}
+
 Usage Answers::usage() const {
   Usage usage;
   for (const ReadPrompt& prompt : prompts) usage.prompt += static_cast<std::int64_t>(prompt.tokens.size());

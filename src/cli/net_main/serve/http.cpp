@@ -225,8 +225,7 @@ class Server::Connection final : public Exchange, public std::enable_shared_from
     begin_exchange();
     keeps_ = is_head_ = false;
     lingers_ = true;
-    const std::string path = parser_->is_header_done() ? path_of(parser_->get().target()) : "";
-    answer(status, "application/json", server_.refusal(path, status, sentence), {});
+    answer(status, "application/json", server_.refusal(path_of(parser_->get().target()), status, sentence), {});
   }
 
   /// Lets a client that still sends read what it was told: a socket that is closed with bytes in it resets.

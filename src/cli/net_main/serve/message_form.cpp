@@ -11,8 +11,7 @@ class MessageForm final : public Form {
   Json whole() override {
     const Choice& choice = answers_.choices.front();
     Json message = head();
-    if (!choice.thoughts.empty()) message["content"].push_back(block(true, choice.thoughts));
-    if (!choice.content.empty()) message["content"].push_back(block(false, choice.content));
+    for (const Piece& piece : choice.pieces) message["content"].push_back(block(piece.is_thought, piece.text));
     message.update(reason());
     message["usage"] = usage();
     return message;

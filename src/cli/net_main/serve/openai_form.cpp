@@ -39,8 +39,9 @@ class ChatForm final : public OpenaiForm {
 
  private:
   Json content_of(const Choice& choice) const override {
-    Json json = {{"message", {{"role", "assistant"}, {"content", choice.content}}}};
-    if (!choice.thoughts.empty()) json["message"]["reasoning_content"] = choice.thoughts;
+    Json json = {{"message", {{"role", "assistant"}, {"content", choice.text(/*is_thought=*/false)}}}};
+    if (const std::string thoughts = choice.text(/*is_thought=*/true); !thoughts.empty())
+      json["message"]["reasoning_content"] = thoughts;
     return json;
   }
   Json nothing() const override { return {{"delta", Json::object()}}; }
@@ -64,7 +65,7 @@ class TextForm final : public OpenaiForm {
   }
 
  private:
-  Json content_of(const Choice& choice) const override { return {{"text", choice.content}}; }
+  Json content_of(const Choice& choice) const override { return {{"text", choice.text(/*is_thought=*/false)}}; }
   Json nothing() const override { return {{"text", ""}}; }
   Json logprobs_of(const Chances& chances, std::int64_t* characters) const override {
     if (!answers_.asked.request.likeliest) return nullptr;

@@ -1,5 +1,6 @@
 // Answers as OpenAI's responses.
 #include <ctime>
+#include <string>
 #include <utility>
 
 #include "cli/net_main/serve/form.h"
@@ -14,11 +15,10 @@ class ResponseForm final : public Form {
   Json whole() override {
     const Choice& choice = answers_.choices.front();
     Json response = head(status());
-    if (!choice.thoughts.empty())
-      response["output"].push_back(item(true, Json::array({part_of(true, choice.thoughts, {})}), "completed"));
-    if (!choice.content.empty() || choice.thoughts.empty())
+    for (std::size_t i = 0; i < choice.pieces.size(); ++i)
       response["output"].push_back(
-          item(false, Json::array({part_of(false, choice.content, choice.chances)}), status()));
+          item(i, parts_of(choice.pieces[i]), i + 1 < choice.pieces.size() ? "completed" : item_status()));
+    if (choice.pieces.empty()) response["output"].push_back(item(0, parts_of({}), item_status()));
     if (choice.finish == "length") response["incomplete_details"] = {{"reason", "max_output_tokens"}};
     response["usage"] = usage();
     return response;
@@ -26,19 +26,27 @@ class ResponseForm final : public Form {
 
   std::string begin() override {
     const Json response = head("in_progress");
-    return event({{"type", "response.created"}, {"response", response}}) +
-           event({{"type", "response.in_progress"}, {"response", response}});
+    std::string events = event({{"type", "response.created"}, {"response", response}});
+    return events += event({{"type", "response.in_progress"}, {"response", response}});
   }
 
-  std::string tell(std::size_t, const TextParts& parts, const Chances& chances) override {
-    chances_.insert(chances_.end(), chances.begin(), chances.end());
+  std::string tell(std::size_t, const TextParts&, const Chances&) override {
+    const std::vector<Piece>& pieces = answers_.choices.front().pieces;
     std::string events;
-    for (const auto& part : parts) events += tell_part(part, &part == &parts.back() ? chances : Chances());
-    if (parts.empty() && !chances.empty() && has_open_) events += tell_part({"", is_thought_}, chances);
+    for (; items_ < pieces.size(); events += close(pieces[items_], "completed")) {
+      if (!has_open_) events += open(pieces[items_]);
+      if (told_ < pieces[items_].text.size()) events += delta(pieces[items_]);
+      if (items_ + 1 == pieces.size()) break;
+    }
     return events;
   }
 
-  std::string end_of(std::size_t) override { return close(status()); }
+  std::string end_of(std::size_t) override {
+    const std::vector<Piece>& pieces = answers_.choices.front().pieces;
+    if (!pieces.empty()) return close(pieces.back(), item_status());
+    std::string events = open({});
+    return events += close({}, item_status());
+  }
 
   std::string end() override {
     const bool is_whole = std::string(status()) == "completed";
@@ -61,6 +69,8 @@ class ResponseForm final : public Form {
     const std::string& finish = answers_.choices.front().finish;
     return finish == "length" ? "incomplete" : finish == "cancelled" ? "cancelled" : "completed";
   }
+
+  const char* item_status() const { return std::string(status()) == "completed" ? "completed" : "incomplete"; }
 
   /// A response without output.
   Json head(const char* status) const {
@@ -89,80 +99,89 @@ class ResponseForm final : public Form {
   Json usage() const {
     const Usage usage = answers_.usage();
     return {{"input_tokens", usage.prompt},
-            {"input_tokens_details", {{"cached_tokens", usage.cached}}},
+            {"input_tokens_details", {{"cached_tokens", usage.cached}, {"cache_write_tokens", 0}}},
             {"output_tokens", usage.written},
             {"output_tokens_details", {{"reasoning_tokens", usage.thought}}},
             {"total_tokens", usage.prompt + usage.written}};
   }
 
-  std::string id_of_item(bool is_thought) const {
-    return (is_thought ? "rs_" : "msg_") + answers_.id.substr(answers_.id.find('_') + 1);
+  bool is_thought(std::size_t i) const {
+    const std::vector<Piece>& pieces = answers_.choices.front().pieces;
+    return i < pieces.size() && pieces[i].is_thought;
   }
 
-  Json part_of(bool is_thought, const std::string& text, const Chances& chances) const {
-    if (is_thought) return {{"type", "reasoning_text"}, {"text", text}};
-    return {
-        {"type", "output_text"}, {"text", text}, {"annotations", Json::array()}, {"logprobs", chances_json(chances)}};
+  std::string id_of_item(std::size_t i) const {
+    return (is_thought(i) ? "rs_" : "msg_") + answers_.id.substr(answers_.id.find('_') + 1) +
+           (i == 0 ? "" : "_" + std::to_string(i));
   }
 
-  Json item(bool is_thought, const Json& content, const char* status) const {
-    Json json = {{"id", id_of_item(is_thought)}, {"type", is_thought ? "reasoning" : "message"}, {"status", status}};
-    json.update(is_thought ? Json{{"summary", Json::array()}} : Json{{"role", "assistant"}});
+  Json part_of(const Piece& piece) const {
+    if (piece.is_thought) return {{"type", "reasoning_text"}, {"text", piece.text}};
+    return {{"type", "output_text"},
+            {"text", piece.text},
+            {"annotations", Json::array()},
+            {"logprobs", chances_json(piece.chances)}};
+  }
+  Json parts_of(const Piece& piece) const { return Json::array({part_of(piece)}); }
+
+  Json item(std::size_t i, const Json& content, const char* status) const {
+    Json json = {{"id", id_of_item(i)}, {"type", is_thought(i) ? "reasoning" : "message"}, {"status", status}};
+    json.update(is_thought(i) ? Json{{"summary", Json::array()}} : Json{{"role", "assistant"}});
     json["content"] = content;
     return json;
   }
 
   /// The place of an event: which part of which item.
   Json at(const std::string& type) const {
-    return {{"type", type}, {"item_id", id_of_item(is_thought_)}, {"output_index", items_}, {"content_index", 0}};
+    return {{"type", type}, {"item_id", id_of_item(items_)}, {"output_index", items_}, {"content_index", 0}};
   }
 
-  const char* kind() const { return is_thought_ ? "response.reasoning_text" : "response.output_text"; }
+  std::string kind() const { return is_thought(items_) ? "response.reasoning_text" : "response.output_text"; }
 
-  std::string tell_part(const text::ThoughtStream::Part& told, const Chances& chances) {
-    std::string events;
-    if (!has_open_ || is_thought_ != told.is_thought) {
-      events = close("completed");
-      has_open_ = true;
-      is_thought_ = told.is_thought;
-      events += event({{"type", "response.output_item.added"},
-                       {"output_index", items_},
-                       {"item", item(is_thought_, Json::array(), "in_progress")}});
-      Json added = at("response.content_part.added");
-      added["part"] = part_of(is_thought_, "", {});
-      events += event(added);
-    }
-    text_ += told.text;
-    Json delta = at(kind() + std::string(".delta"));
-    delta["delta"] = told.text;
-    if (!is_thought_) delta["logprobs"] = chances_json(chances);
-    return events + event(delta);
+  std::string open(const Piece& piece) {
+    has_open_ = true;
+    std::string events = event({{"type", "response.output_item.added"},
+                                {"output_index", items_},
+                                {"item", item(items_, Json::array(), "in_progress")}});
+    Json added = at("response.content_part.added");
+    added["part"] = part_of({"", piece.is_thought, {}});
+    return events += event(added);
+  }
+
+  /// What no event has told of an item.
+  std::string delta(const Piece& piece) {
+    Json json = at(kind() + ".delta");
+    json["delta"] = piece.text.substr(told_);
+    if (!piece.is_thought)
+      json["logprobs"] =
+          chances_json({piece.chances.begin() + static_cast<std::ptrdiff_t>(told_chances_), piece.chances.end()});
+    told_ = piece.text.size();
+    told_chances_ = piece.chances.size();
+    return event(json);
   }
 
   /// Ends the item that is open.
-  std::string close(const char* status) {
-    if (!has_open_) return "";
-    has_open_ = false;
-    const Chances chances = is_thought_ ? Chances() : std::exchange(chances_, {});
-    Json done = at(kind() + std::string(".done"));
-    done["text"] = text_;
-    if (!is_thought_) done["logprobs"] = chances_json(chances);
+  std::string close(const Piece& piece, const char* status) {
+    Json done = at(kind() + ".done");
+    done["text"] = piece.text;
+    if (!piece.is_thought) done["logprobs"] = chances_json(piece.chances);
+    std::string events = event(done);
     Json part = at("response.content_part.done");
-    part["part"] = part_of(is_thought_, text_, chances);
-    const Json last = {{"type", "response.output_item.done"},
-                       {"output_index", items_},
-                       {"item", item(is_thought_, Json::array({part["part"]}), status)}};
-    const std::string events = event(done) + event(part) + event(last);
-    text_.clear();
+    part["part"] = part_of(piece);
+    events += event(part);
+    events += event({{"type", "response.output_item.done"},
+                     {"output_index", items_},
+                     {"item", item(items_, parts_of(piece), status)}});
+    has_open_ = false;
+    told_ = told_chances_ = 0;
     ++items_;
     return events;
   }
 
   std::int64_t sequence_ = 0;
-  bool has_open_ = false, is_thought_ = false;  ///< the last item
-  std::int64_t items_ = 0;                      ///< that have ended
-  std::string text_;                            ///< of the item that is open
-  Chances chances_;                             ///< of tokens that no item has told of
+  bool has_open_ = false;
+  std::size_t items_ = 0;                    ///< that have ended
+  std::size_t told_ = 0, told_chances_ = 0;  ///< of the item that is open
 };
 
 }  // namespace
