@@ -178,6 +178,7 @@ Config read_config(const ModelFile& file) {
       size != c.head_size)
     data.fail(formats::joined("expected values as long as keys, ", c.head_size, ", got ", size));
   if (data.whole(prefix + "expert_count").value_or(0) != 0) data.fail("expected a model without experts, got one with");
+  c.pooling = static_cast<Pooling>(data.whole(prefix + "pooling_type", 0, static_cast<std::int64_t>(Pooling::rank), 0));
   c.eps = static_cast<float>(data.real(prefix + "attention.layer_norm_rms_epsilon", 0, 1));
   read_caps(data, prefix, &c);
   c.activation = read_activation(data, prefix, *c.architecture);

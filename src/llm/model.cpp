@@ -12,6 +12,8 @@ namespace {
 /// A larger one drowns the other channels of a key in a step of codes: docs/measured/language-models.md.
 constexpr float largest_key_bias = 64;
 
+constexpr std::int64_t most_scores = 64;  // of a classifier
+
 float largest_magnitude(const float* x, std::int64_t count) {
   float most = 0;
   for (std::int64_t i = 0; i < count; ++i) most = std::max(most, std::fabs(x[i]));
@@ -48,6 +50,9 @@ Model::Model(const std::string& path, Arithmetic arithmetic, const kernels::Para
     head_ = tensors.linear("output", c.vocabulary, c.width);
   else
     head_ = weights::Linear(*embedding_, arithmetic, nullptr, parallel, one_scale);
+  if (const formats::GgufTensor* const scores = file_.gguf.find("cls.output.weight"))
+    classifier_ =
+        tensors.linear("cls.output", std::clamp<std::int64_t>(scores->count() / c.width, 1, most_scores), c.width);
   embedding_->let_go();
   tensors.expect_all_taken(c.architecture->name);
   parameters_ = tensors.parameters();

@@ -10,6 +10,7 @@
 #include "bie/kernels/log_probabilities.h"
 #include "bie/kernels/shared_rows.h"
 #include "bie/llm/page_folder.h"
+#include "bie/llm/pooling.h"
 #include "llm/cache_format.h"
 #include "llm/outlet.h"
 #include "llm/prefix_tree.h"
@@ -30,20 +31,24 @@ TokenChance chance_of(const float* logits, std::int64_t vocabulary, std::int32_t
 }  // namespace
 
 struct Scheduler::Job {
-  Job(Id number, Request asked, Listener hears, Sequence empty, std::int64_t most)
+  Job(Id number, Request asked, Listener hears, Sequence empty, std::int64_t most, std::int64_t width)
       : id(number),
         request(std::move(asked)),
         listener(std::move(hears)),
         text(request.prompt),
         sequence(std::move(empty)),
         outlet(request.stops),
-        room(most) {}
+        room(most) {
+    if (request.pooling) pool.emplace(*request.pooling, width);
+  }
 
   std::int64_t prompt() const { return static_cast<std::int64_t>(request.prompt.size()); }
   std::int64_t unread() const { return static_cast<std::int64_t>(text.size()) - sequence.length(); }
   bool is_answering() const { return !answer.tokens.empty() && unread() == 1; }
   /// Whether rows of the prompt are wanted as logits.
   bool reads_chances() const { return request.of_prompt && sequence.length() < prompt() - 1; }
+  /// Whether all rows of the prompt are to be read, so that kept pages are of no use.
+  bool reads_all() const { return request.of_prompt || (pool && pool->reads_all()); }
 
   Id id;
   Request request;
@@ -51,6 +56,7 @@ struct Scheduler::Job {
   std::vector<std::int32_t> text;  ///< prompt and answer
   Sequence sequence;
   Outlet outlet;
+  std::optional<Pool> pool;
   std::int64_t room;  ///< tokens of the answer at most
   Answer answer;
   std::vector<TokenChance> of_prompt;
@@ -138,7 +144,8 @@ Scheduler::Id Scheduler::submit(Request request, Listener listener) {
   Sequence sequence = session_.sequence();
   sequence.count_pages(page_count_);
   const Id id = next_id_++;
-  waiting_.push_back(std::make_unique<Job>(id, std::move(request), std::move(listener), std::move(sequence), room));
+  waiting_.push_back(std::make_unique<Job>(id, std::move(request), std::move(listener), std::move(sequence), room,
+                                           session_.model().config().width));
   return id;
 }
 
@@ -176,7 +183,7 @@ void Scheduler::admit() {
   while (!waiting_.empty() && static_cast<std::int64_t>(running_.size()) < options_.rows) {
     const auto next = next_waiting();
     Job& job = **next;
-    if (!job.request.of_prompt) kept_->lend(job.text, job.sequence);
+    if (!job.reads_all()) kept_->lend(job.text, job.sequence);
     if (!running_.empty()) {
       // Room to grow by a page each, so that nobody is put back at once.
       std::int64_t wanted = job.sequence.pages_to_append(job.unread() + page_tokens);
@@ -203,24 +210,30 @@ void Scheduler::admit() {
   }
 }
 
-/// Shares the rows of a pass out.
+/// Shares the rows of a pass out. A pass has results of one kind: where both are asked for they take turns.
 std::vector<Scheduler::Job*> Scheduler::plan() {
+  const auto pools = [](const std::unique_ptr<Job>& job) { return job->pool.has_value(); };
+  const bool all_pool = std::all_of(running_.begin(), running_.end(), pools);
+  pools_ = all_pool || (!pools_ && std::any_of(running_.begin(), running_.end(), pools));
   std::vector<Job*> fed;
   std::int64_t left = options_.rows;
+  bool has_answers = false;
   for (const auto& job : running_)
     if (job->is_answering()) {
+      has_answers = true;
+      if (pools_) break;
       job->rows = 1;
       fed.push_back(job.get());
       --left;
     }
-  if (!fed.empty() && seconds_a_row_ > 0) {
+  if (has_answers && seconds_a_row_ > 0) {
     const double rows = std::min(options_.pause / seconds_a_row_, static_cast<double>(options_.rows));
     left = std::min(left, std::max(least_prompt_rows, static_cast<std::int64_t>(rows)));
   }
   for (const auto& job : running_) {
-    if (job->is_answering()) continue;
+    if (job->is_answering() || pools(job) != pools_) continue;
     if (left <= 0) break;
-    if (!job->request.of_prompt) {  // a neighbour may have read it meanwhile
+    if (!job->reads_all()) {  // a neighbour may have read it meanwhile
       const std::int64_t before = job->sequence.length();
       kept_->lend(job->text, job->sequence);
       const std::int64_t lent = job->was_put_back ? 0 : job->sequence.length() - before;
@@ -261,12 +274,13 @@ bool Scheduler::make_room(const std::vector<Job*>& fed) {
 }
 
 /// False where memory was short: a request waits again then, or has ended.
-bool Scheduler::read(const std::vector<Job*>& fed, std::vector<float>* logits) {
+bool Scheduler::read(const std::vector<Job*>& fed, std::vector<float>* results) {
   std::vector<Feed> feeds;
   for (Job* job : fed)
-    feeds.push_back({&job->sequence, job->text.data() + job->sequence.length(), job->rows, job->reads_chances()});
+    feeds.push_back({&job->sequence, job->text.data() + job->sequence.length(), job->rows,
+                     pools_ ? job->reads_all() : job->reads_chances()});
   try {
-    *logits = session_.read(feeds);
+    *results = session_.read(feeds, pools_ ? Session::Result::states : Session::Result::logits);
     return true;
   } catch (const std::bad_alloc&) {
     forget();
@@ -295,8 +309,8 @@ bool Scheduler::pass() {
     if (!job->is_answering()) of_prompts += job->rows;
   }
   const auto begin = std::chrono::steady_clock::now();
-  std::vector<float> logits;
-  if (!read(fed, &logits)) return true;
+  std::vector<float> results;
+  if (!read(fed, &results)) return true;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   // Passes of few rows take as long as reading the weights.
   if (of_prompts >= least_prompt_rows) {
@@ -306,8 +320,28 @@ bool Scheduler::pass() {
   ++counts_.passes;
   counts_.rows += rows;
   counts_.read += of_prompts;
-  take_logits(fed, logits);
+  pools_ ? take_states(fed, results) : take_logits(fed, results);
   return true;
+}
+
+void Scheduler::take_states(const std::vector<Job*>& fed, const std::vector<float>& states) {
+  const std::int64_t width = session_.model().config().width;
+  const float* at = states.data();
+  for (Job* job : fed) {
+    const std::int64_t first = job->sequence.length() - job->rows;
+    if (first == 0) job->pool->clear();
+    const std::int64_t rows = job->reads_all() ? job->rows : 1;
+    job->pool->add(at, rows);
+    at += rows * width;
+    if (!job->reads_all() && job->sequence.length() / page_tokens > first / page_tokens) kept_->keep(job->sequence);
+    if (job->unread() > 0) continue;
+    News news;
+    news.vector = job->pool->vector();
+    news.finish = Answer::Finish::length;
+    news.cached = job->cached;
+    job->listener(news);
+    end(*job);
+  }
 }
 
 void Scheduler::take_logits(const std::vector<Job*>& fed, const std::vector<float>& logits) {

@@ -39,6 +39,7 @@ struct Served {
   std::vector<std::vector<std::pair<std::int32_t, double>>> likeliest;
   std::vector<TokenChance> of_prompt;
   std::optional<Answer::Finish> finish;
+  std::vector<float> vector;
   std::int64_t cached = 0;
 };
 
@@ -52,6 +53,7 @@ inline Listener into(Served& served) {
       served.likeliest.push_back(news.chance->likeliest);
     }
     if (!news.of_prompt.empty()) served.of_prompt = news.of_prompt;
+    served.vector = news.vector;
     served.finish = news.finish;
     served.error = news.error;
     served.cached = news.cached;

@@ -186,6 +186,48 @@ TEST_F(SchedulerTest, OneOfManyEqualBeginningsIsRead) {
   EXPECT_LT(scheduled->counts().read, 193 + 7 * 64);
 }
 
+TEST_F(SchedulerTest, VectorsAreThoseOfTheStatesOfATextAlone) {
+  kernels::test::ReplayableRng rng;
+  for (const auto& [pages, rows] : {std::pair<std::int64_t, std::int64_t>{1000, 256}, {5, 7}}) {
+    const auto scheduled = scheduler(pages, rows);
+    std::vector<Request> requests(18);
+    std::vector<Served> served(requests.size());
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      requests[i].prompt = tokens(rng, rng.between(1, 200));
+      requests[i].tokens = 40;
+      requests[i].sampler.biases = {never_ends};
+      if (i % 6 > 0) requests[i].pooling = static_cast<Pooling>(1 + i % 4);  // beside answers
+      scheduled->submit(requests[i], into(served[i]));
+    }
+    run(*scheduled);
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      if (!requests[i].pooling) {
+        EXPECT_EQ(served[i].tokens, alone(requests[i]).tokens);
+        continue;
+      }
+      Session session(model_, 1, CacheKind::q8);
+      Sequence sequence = session.sequence();
+      const auto& prompt = requests[i].prompt;
+      const auto count = static_cast<std::int64_t>(prompt.size());
+      const std::vector<float> states =
+          session.read({{&sequence, prompt.data(), count, true}}, Session::Result::states);
+      const auto width = static_cast<std::int64_t>(states.size()) / count;
+      for (std::int64_t c = 0; c < width; ++c) {
+        double sum = 0;
+        for (std::int64_t r = 0; r < count; ++r)
+          sum += static_cast<double>(states[static_cast<std::size_t>(r * width + c)]);
+        const float wanted = requests[i].pooling == Pooling::mean ? static_cast<float>(sum / static_cast<double>(count))
+                             : requests[i].pooling == Pooling::first
+                                 ? states[static_cast<std::size_t>(c)]
+                                 : states[static_cast<std::size_t>((count - 1) * width + c)];
+        ASSERT_EQ(served[i].vector.at(static_cast<std::size_t>(c)), wanted) << "text " << i << ", element " << c;
+      }
+      EXPECT_TRUE(served[i].tokens.empty());
+    }
+    EXPECT_LE(scheduled->counts().pages, pages);
+  }
+}
+
 TEST_F(SchedulerTest, ClientsTakeTurns) {
   kernels::test::ReplayableRng rng;
   const auto scheduled = scheduler(100, 1);  // one request at a time

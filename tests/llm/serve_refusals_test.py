@@ -268,7 +268,18 @@ def test_a_wrong_method_is_told_the_right_one(server):
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1", "/v1/", "/v1/completions/", "/health/", "/V1/models", "/../etc/passwd", "/v1/embeddings", "//", "*"]
+    "path",
+    [
+        "/v1",
+        "/v1/",
+        "/v1/completions/",
+        "/health/",
+        "/V1/models",
+        "/../etc/passwd",
+        "/v1/images/generations",
+        "//",
+        "*",
+    ],
 )
 def test_an_unknown_path_is_not_found(server, path):
     for method in ("GET", "POST", "DELETE"):

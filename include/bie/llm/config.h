@@ -14,6 +14,10 @@ struct Architecture;
 /// A gated unit multiplies by this function of its gate.
 enum class Activation : std::uint8_t { silu, gelu, relu2 };
 
+/// Which states of a text's tokens make its vector, in the numbering of GGUF. A rank is made of the last one by the
+/// model's classifier.
+enum class Pooling : std::uint8_t { none, mean, first, last, rank };
+
 /// How pairs of a position's queries and keys turn.
 struct Rotation {
   std::vector<double> frequencies;  ///< of each rotated pair
@@ -36,6 +40,7 @@ struct Config {
   float embedding_factor = 1;
   float score_cap = 0, logit_cap = 0;  ///< soft caps; 0: none
   Activation activation = Activation::silu;
+  Pooling pooling = Pooling::none;
   bool neighbours = false;          ///< rotated pairs are (2 i, 2 i + 1), else (i, i + pairs)
   std::vector<Rotation> rotations;  ///< all of as many pairs
   std::vector<LayerConfig> per_layer;

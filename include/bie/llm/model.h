@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,8 @@ class Model {
   const std::vector<LayerWeights>& layers() const { return layers_; }
   const Vector& output_norm() const { return output_norm_; }
   const weights::Linear& head() const { return head_; }
+  /// Of a model that ranks documents: its outputs are scores. Null in others.
+  const weights::Linear* classifier() const { return classifier_ ? &*classifier_ : nullptr; }
   /// Numbers that were trained, and what the arranged weights take.
   std::int64_t parameters() const { return parameters_; }
   std::int64_t weight_bytes() const { return weight_bytes_; }
@@ -50,6 +53,7 @@ class Model {
   std::vector<LayerWeights> layers_;
   Vector output_norm_;
   weights::Linear head_;
+  std::optional<weights::Linear> classifier_;
   std::int64_t parameters_ = 0, weight_bytes_ = 0;
 };
 

@@ -44,6 +44,7 @@ struct Request {
   std::vector<std::string> stops;
   SamplerOptions sampler;
   std::optional<std::int64_t> likeliest;  ///< asks for log-probabilities: of each token, and of so many likeliest
+  std::optional<Pooling> pooling;         ///< asks for the vector of the prompt, in place of an answer
   bool of_prompt = false;                 ///< asks for those of the prompt's tokens too; then no kept page is used
   std::string client;                     ///< clients take turns
   std::int64_t priority = 0;              ///< the smaller comes first
@@ -56,6 +57,7 @@ struct News {
   std::vector<TokenChance> of_prompt;    ///< once: of all its tokens but the first, before those of the answer
   std::optional<std::int32_t> token;     ///< of the answer
   std::optional<TokenChance> chance;     ///< of that token
+  std::vector<float> vector;             ///< in the last call of a request that asks for it
   std::optional<Answer::Finish> finish;  ///< the last call
   std::string stop;                      ///< in the last call: the stop text before which the answer was cut, if any
   std::string error;                     ///< the last call, where there is no `finish`
@@ -115,7 +117,8 @@ class Scheduler {
   std::vector<Job*> plan();
   bool make_room(const std::vector<Job*>& fed);
   void put_back_youngest();
-  bool read(const std::vector<Job*>& fed, std::vector<float>* logits);
+  bool read(const std::vector<Job*>& fed, std::vector<float>* results);
+  void take_states(const std::vector<Job*>& fed, const std::vector<float>& states);
   void take_logits(const std::vector<Job*>& fed, const std::vector<float>& logits);
   void take_choices(const std::vector<Chosen>& chosen);
   void end(const Job& job);
@@ -130,6 +133,7 @@ class Scheduler {
   Jobs waiting_, running_;                     ///< by arrival; by admission
   std::map<std::string, std::int64_t> turns_;  ///< of clients that have requests here
   Id next_id_ = 1;
+  bool pools_ = false;        ///< the pass is one of states, not of logits
   double seconds_a_row_ = 0;  ///< as the last passes tell; 0 before the first
   SchedulerCounts counts_;
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "bie/formats/gguf.h"
@@ -15,6 +16,10 @@ bool has_chat_template(const formats::GgufFile& file);
 /// The chat template of a file; the one for tools, where it has one and they are wanted.
 /// @throws formats::Error naming the file: it has none, or none that is read.
 ChatTemplate gguf_chat_template(const formats::GgufFile& file, bool for_tools = false);
+
+/// The template of a file that ranks documents, with the variables `query` and `document`; none where it has none.
+/// @throws formats::Error naming the file: it is not read.
+std::optional<ChatTemplate> gguf_rank_template(const formats::GgufFile& file);
 
 struct ChatPrompt {
   std::vector<std::int32_t> tokens;  ///< the template alone says whether a token begins the text

@@ -79,7 +79,7 @@ struct ServeArguments {
   LanguageOptions language;
   ChatOptions chat;
   std::vector<std::string> models;  ///< NAME=FILE of each, where there are several
-  std::string host = "127.0.0.1", name, cache_size, cache_folder, folder_size = "4GB", key_file, origin;
+  std::string host = "127.0.0.1", name, cache_size, cache_folder, folder_size = "4GB", key_file, origin, pooling;
   int port = 8080, queue_seconds = 60, grace = 30;
   std::int64_t rows = 256, queue = 256, pause = 50, body = 8 << 20, connections = 16384;
   bool logs_text = false;

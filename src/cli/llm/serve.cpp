@@ -56,6 +56,10 @@ void add_serve(CLI::App& app, const Global& global) {
       ->check(not_empty())
       ->needs(folder)
       ->capture_default_str();
+  command
+      ->add_option("--pooling", a->pooling,
+                   "states that make an embedding: mean, first or last (default: the file's, or no embeddings)")
+      ->check(CLI::IsMember({"mean", "first", "last"}));
   command->add_option("--rows", a->rows, "tokens in a pass at most, and so answers side by side")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();

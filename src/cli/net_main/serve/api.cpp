@@ -12,6 +12,7 @@
 #include "bie/formats/error.h"
 #include "cli/net_main/serve/api_error.h"
 #include "cli/net_main/serve/completion.h"
+#include "cli/net_main/serve/embeddings.h"
 #include "cli/net_main/serve/fields.h"
 #include "cli/net_main/serve/page.h"
 #include "cli/support/build_info.h"
@@ -60,6 +61,20 @@ const ChatPrompts& prompts_of(const ServedModel& model) {
   return *model.prompts;
 }
 
+std::vector<std::int32_t> read_text(const ServedModel& model, const AskedText& text) {
+  if (const auto* const tokens = std::get_if<std::vector<std::int32_t>>(&text)) return *tokens;
+  return tokens_of(model.tokenizer(), std::get<std::string>(text), /*special=*/true);
+}
+
+/// @param field  that named the text.
+void check_length(const ServedModel& model, const char* field, const std::vector<std::int32_t>& tokens) {
+  const auto size = static_cast<std::int64_t>(tokens.size());
+  if (size == 0) throw ApiError(400, joined(field, ": expected one token at least, got none"), field);
+  if (size > model.context)
+    throw ApiError(400, joined(field, ": expected at most ", model.context, " tokens, the context, got ", size), field,
+                   "context_length_exceeded");
+}
+
 std::vector<ReadPrompt> read_prompts(const ServedModel& model, const Interface& interface, const Asked& asked) {
   std::vector<ReadPrompt> read;
   if (!asked.messages.is_null()) {
@@ -67,20 +82,12 @@ std::vector<ReadPrompt> read_prompts(const ServedModel& model, const Interface& 
     read.push_back({std::move(prompt.tokens), "", prompt.ends_in_thought});
   }
   for (const AskedText& prompt : asked.prompts) {
-    if (const auto* const text = std::get_if<std::string>(&prompt))
-      read.push_back({tokens_of(model.tokenizer(), *text, /*special=*/true), *text, false});
-    else
-      read.push_back({std::get<1>(prompt), text::valid_utf8(model.tokenizer().decode(std::get<1>(prompt))), false});
+    std::vector<std::int32_t> tokens = read_text(model, prompt);
+    const auto* const given = std::get_if<std::string>(&prompt);
+    const std::string text = given != nullptr ? *given : text::valid_utf8(model.tokenizer().decode(tokens));
+    read.push_back({std::move(tokens), text, false});
   }
-  for (const ReadPrompt& prompt : read) {
-    const auto size = static_cast<std::int64_t>(prompt.tokens.size());
-    if (size == 0)
-      throw ApiError(400, joined(interface.prompt, ": expected one token at least, got none"), interface.prompt);
-    if (size > model.context)
-      throw ApiError(400,
-                     joined(interface.prompt, ": expected at most ", model.context, " tokens, the context, got ", size),
-                     interface.prompt, "context_length_exceeded");
-  }
+  for (const ReadPrompt& prompt : read) check_length(model, interface.prompt, prompt.tokens);
   return read;
 }
 
@@ -152,11 +159,15 @@ struct Api::Impl {
   void list_requests(const CallPointer& call);
   void end_request(const CallPointer& call);
   void complete(const CallPointer& call, const Interface& interface);
+  void embed(const CallPointer& call);
+  void rank(const CallPointer& call);
+  Work::Origin origin_of(const CallPointer& call);
+  void begin(const std::shared_ptr<Work>& work);
 
   Service& service;
   Access access;
   RequestLog log;
-  std::map<std::string, std::weak_ptr<Completion>> running;
+  std::map<std::string, std::weak_ptr<Work>> running;
   boost::asio::thread_pool readers{1};  ///< texts become tokens here, so that a long one delays no other client
 };
 
@@ -182,6 +193,8 @@ const std::vector<Api::Impl::Route>& Api::Impl::routes() {
                                          {"POST", "/v1/messages/count_tokens", &Impl::count_tokens, false},
                                          {"POST", "/v1/*/chat/completions", &Impl::chat, false},
                                          {"POST", "/v1/*/completions", &Impl::completion, false},
+                                         {"POST", "/v1/embeddings", &Impl::embed, false},
+                                         {"POST", "/v1/rerank", &Impl::rank, false},
                                          {"POST", "/tokenize", &Impl::tokenize, false},
                                          {"POST", "/detokenize", &Impl::detokenize, false},
                                          {"POST", "/apply-template", &Impl::apply_template, false},
@@ -310,7 +323,11 @@ void Api::Impl::page(const CallPointer& call) {
 void Api::Impl::props(const CallPointer& call) {
   Json models = Json::array();
   for (const auto& model : service.models)
-    models.push_back({{"id", model->name}, {"context", model->context}, {"chat", model->prompts.has_value()}});
+    models.push_back({{"id", model->name},
+                      {"context", model->context},
+                      {"chat", model->prompts.has_value()},
+                      {"embeddings", gives_embeddings(*model)},
+                      {"rerank", model->rank_template.has_value()}});
   answer(*call, 200, {{"models", models}, {"version", build_info()["version"]}});
 }
 
@@ -348,16 +365,58 @@ void Api::Impl::complete(const CallPointer& call, const Interface& interface) {
     return read;
   };
   with_body(call, make, [this, call, &interface](const ServedModel& model, Read read) {
-    const auto completion = std::make_shared<Completion>(
-        service, model, interface, std::move(read.asked), std::move(read.prompts), call->client, call->exchange,
-        [this, call](const ApiError& error) { send_refusal(*call, error); },
-        [this, call](const Ended& ended) {
-          ++service.metrics.requests[{call->path, ended.status}];
-          log.add(call->request.path, call->client, ended);
-          running.erase(ended.id);
-        });
-    running[completion->id()] = completion;
-    completion->start();
+    begin(std::make_shared<Completion>(service, model, interface, std::move(read.asked), std::move(read.prompts),
+                                       origin_of(call)));
+  });
+}
+
+Work::Origin Api::Impl::origin_of(const CallPointer& call) {
+  return {call->client, call->exchange, [this, call](const ApiError& error) { send_refusal(*call, error); },
+          [this, call](const Ended& ended) {
+            ++service.metrics.requests[{call->path, ended.status}];
+            log.add(call->request.path, call->client, ended);
+            running.erase(ended.id);
+          }};
+}
+
+void Api::Impl::begin(const std::shared_ptr<Work>& work) {
+  running[work->id()] = work;
+  work->start();
+}
+
+void Api::Impl::embed(const CallPointer& call) {
+  struct Read {
+    AskedEmbeddings asked;
+    std::vector<std::vector<std::int32_t>> texts;
+  };
+  const auto make = [](const ServedModel& model, const Json& body) -> Read {
+    Read read{asked_embeddings(body, model), {}};
+    for (const AskedText& text : read.asked.texts) {
+      read.texts.push_back(read_text(model, text));
+      check_length(model, "input", read.texts.back());
+    }
+    return read;
+  };
+  with_body(call, make, [this, call](const ServedModel& model, Read read) {
+    begin(std::make_shared<Embeddings>(service, model, std::move(read.asked), std::move(read.texts), origin_of(call)));
+  });
+}
+
+void Api::Impl::rank(const CallPointer& call) {
+  struct Read {
+    AskedRanks asked;
+    std::vector<std::vector<std::int32_t>> texts;
+  };
+  const auto make = [](const ServedModel& model, const Json& body) -> Read {
+    Read read{asked_ranks(body, model), {}};
+    for (const std::string& document : read.asked.documents) {
+      read.texts.push_back(rank_prompt(model, read.asked.query, document));
+      check_length(model, "documents", read.texts.back());
+    }
+    return read;
+  };
+  with_body(call, make, [this, call](const ServedModel& model, Read read) {
+    begin(std::make_shared<Ranks>(service, model, std::move(read.asked), std::move(read.texts), origin_of(call)));
   });
 }
 
@@ -400,7 +459,7 @@ void Api::Impl::end_request(const CallPointer& call) {
   const auto found = running.find(call->rest);
   const auto one = found == running.end() ? nullptr : found->second.lock();
   if (!one || one->client() != call->client) throw ApiError(404, "there is no such request, or it has ended");
-  one->cancel("cancelled");
+  one->cancel();
   answer(*call, 200, {{"id", call->rest}, {"object", "request"}, {"deleted", true}});
 }
 

@@ -23,22 +23,26 @@ Asked openai_fields(const Fields& fields, std::int64_t vocabulary) {
   return asked;
 }
 
-/// One prompt or several: texts, or lists of tokens.
-void take_prompts(const Json& value, std::int64_t vocabulary, Asked& asked) {
+}  // namespace
+
+std::vector<AskedText> texts_of(const char* name, const Json& value, std::int64_t vocabulary) {
+  std::vector<AskedText> texts;
   const auto take = [&](const Json& one) {
     if (one.is_string())
-      asked.prompts.emplace_back(one.get<std::string>());
+      texts.emplace_back(one.get<std::string>());
     else if (one.is_array() && !one.empty())
-      asked.prompts.emplace_back(tokens_of_list("prompt", one, vocabulary));
+      texts.emplace_back(tokens_of_list(name, one, vocabulary));
     else
-      Fields::fail("prompt", "a text, a list of tokens, or a list of these", one);
+      Fields::fail(name, "a text, a list of tokens, or a list of these", one);
   };
   const bool is_list = value.is_array() && !value.empty() && (value[0].is_string() || value[0].is_array());
-  if (!is_list) return take(value);
-  for (const Json& one : value) take(one);
+  if (!is_list) {
+    take(value);
+  } else {
+    for (const Json& one : value) take(one);
+  }
+  return texts;
 }
-
-}  // namespace
 
 Json chat_messages(const Json& body) {
   const Json* const given = Fields(body).find("messages");
@@ -76,7 +80,7 @@ Asked asked_completion(const Json& body, std::int64_t vocabulary) {
   Asked asked = openai_fields(fields, vocabulary);
   const Json* const prompt = fields.find("prompt");
   if (prompt == nullptr) Fields::fail("prompt", "a text", Json());
-  take_prompts(*prompt, vocabulary, asked);
+  asked.prompts = texts_of("prompt", *prompt, vocabulary);
   if (static_cast<std::int64_t>(asked.prompts.size()) * asked.answers > most_answers)
     throw ApiError(400,
                    joined("prompt: expected at most ", most_answers, " answers to all prompts together, got ",

@@ -33,6 +33,8 @@ Asked asked_completion(const Json& body, std::int64_t vocabulary);
 Asked asked_response(const Json& body, std::int64_t vocabulary);
 Asked asked_message(const Json& body, std::int64_t vocabulary);
 
+/// One text or several: bytes, or lists of tokens. @throws ApiError naming the field.
+std::vector<AskedText> texts_of(const char* name, const Json& value, std::int64_t vocabulary);
 /// The messages of a chat, and the variables of its template. @throws ApiError
 Json chat_messages(const Json& body);
 Json chat_variables(const Json& body);

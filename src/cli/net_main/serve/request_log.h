@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cli/net_main/serve/completion.h"
+#include "cli/net_main/serve/work.h"
 #include "cli/support/result.h"
 
 namespace bie::cli {

@@ -4,6 +4,7 @@
 #include <CLI/Error.hpp>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <stdexcept>
 #include <utility>
 
@@ -44,6 +45,9 @@ std::vector<std::string> keys_of(const std::string& path) {
   if (keys.empty()) formats::fail_file("file", path, "expected a key in a line at least, got none");
   return keys;
 }
+
+const std::map<std::string, llm::Pooling> poolings = {
+    {"mean", llm::Pooling::mean}, {"first", llm::Pooling::first}, {"last", llm::Pooling::last}};
 
 /// A name of a model, and its file or folder.
 using NamedFile = std::pair<std::string, std::string>;
@@ -96,6 +100,10 @@ std::pair<std::unique_ptr<ServedModel>, std::unique_ptr<llm::Scheduler>> load(
   auto model = std::make_unique<ServedModel>(ServedModel{file.first, load_language(language, global)});
   if (!a.chat.template_file.empty() || text::has_chat_template(model->language.model->file().gguf))
     model->prompts.emplace(model->language, a.chat);
+  const llm::Model& loaded = *model->language.model;
+  model->pooling = a.pooling.empty() ? loaded.config().pooling : poolings.at(a.pooling);
+  if (loaded.classifier() != nullptr && loaded.config().pooling == llm::Pooling::rank)
+    model->rank_template = text::gguf_rank_template(loaded.file().gguf);
   llm::SchedulerOptions scheduling;
   scheduling.rows = a.rows;
   scheduling.pause = static_cast<double>(a.pause) / 1000;

@@ -21,6 +21,8 @@ struct ServedModel {
   std::string name;
   LoadedLanguage language;  ///< but for its session, which the scheduler has
   std::optional<ChatPrompts> prompts = {};
+  std::optional<text::ChatTemplate> rank_template = {};  ///< of `query` and `document`
+  llm::Pooling pooling = llm::Pooling::none;             ///< of embeddings
   std::int64_t context = 0;
   std::size_t scheduler = 0;  ///< its place in the engine
 
