@@ -67,20 +67,34 @@ def language_model(path: Path) -> None:
     write_model(path, "llama", "Q8_0")
 
 
-def openai_server() -> None:
-    """Has openai's clients ask a server of a small model, until the process ends."""
+def _served() -> str:
+    """The address of a server of a small model, which lives until the process ends."""
     import atexit
     import os
 
-    import openai
     from serving import Server
 
     language_model(Path("served.gguf"))
     build = Path(__file__).parents[2] / os.environ.get("BIE_BUILD_DIR", "build/release")
     server = Server(build / "src/cli/bie", Path("served.gguf"))
     atexit.register(server.kill)
-    client = openai.OpenAI
-    openai.OpenAI = lambda base_url, **rest: client(base_url=f"http://127.0.0.1:{server.port}/v1", **rest)
+    return f"http://127.0.0.1:{server.port}"
+
+
+def openai_server() -> None:
+    """Has openai's clients ask such a server."""
+    import openai
+
+    address, client = _served(), openai.OpenAI
+    openai.OpenAI = lambda base_url, **rest: client(base_url=address + "/v1", **rest)
+
+
+def anthropic_server() -> None:
+    """Has Anthropic's clients ask such a server."""
+    import anthropic
+
+    address, client = _served(), anthropic.Anthropic
+    anthropic.Anthropic = lambda base_url, **rest: client(base_url=address, **rest)
 
 
 def served_model() -> None:

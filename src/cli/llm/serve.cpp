@@ -21,7 +21,7 @@ CLI::Validator named_file() {
 
 void add_serve(CLI::App& app, const Global& global) {
   auto a = std::make_shared<ServeArguments>();
-  CLI::App* command = app.add_subcommand("serve", "A language model for many clients, by OpenAI's interface");
+  CLI::App* command = app.add_subcommand("serve", "Language models for many clients, as OpenAI's and Anthropic's");
   CLI::Option* model = add_model(*command, a->language)->required(false);
   command->add_option("--model", a->models, "NAME=FILE: one of several models; repeated")
       ->check(named_file())
