@@ -296,6 +296,7 @@ GgufFile load_part(const std::string& path) {
     e.tensor.bytes = mapped_bytes(file, start + e.offset, bytes, element_bytes(*e.tensor.type));
     result.tensors.push_back(std::move(e.tensor));
   }
+  let_go({file->data(), in.at(), file, true});  // all of the head is kept as values
   return result;
 }
 

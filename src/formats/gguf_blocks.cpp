@@ -209,24 +209,20 @@ void open_nvfp4(const Byte* b, Byte* codes, float* s, float* /*z*/) {
   on_fp4_grid(codes, 64);
 }
 
-/// Scales and offsets: 16-bit floats as they are stored, or products, which take a float32.
-enum class Numbers : std::uint8_t { halves, products };
-
 struct Row {
   GgufType type;
   OpenBlock open;
 };
 
 constexpr Row plain(std::uint32_t id, std::string_view name, Element element) {
-  return {{id, name, 1, size_of(element), GgufType::Kind::elements, element, 0, 0, 0, false}, nullptr};
+  return {{id, name, 1, size_of(element), GgufType::Kind::elements, element, 0, 0, 0, Element::f32}, nullptr};
 }
 constexpr Row coded(std::uint32_t id, std::string_view name, std::int64_t weights, std::int64_t bytes, int bits,
-                    std::int64_t group, int zero, Numbers numbers, OpenBlock open) {
-  return {{id, name, weights, bytes, GgufType::Kind::codes, Element::u8, bits, group, zero, numbers == Numbers::halves},
-          open};
+                    std::int64_t group, int zero, Element numbers, OpenBlock open) {
+  return {{id, name, weights, bytes, GgufType::Kind::codes, Element::u8, bits, group, zero, numbers}, open};
 }
 constexpr Row other(std::uint32_t id, std::string_view name, std::int64_t weights, std::int64_t bytes) {
-  return {{id, name, weights, bytes, GgufType::Kind::other, Element::u8, 0, 0, 0, false}, nullptr};
+  return {{id, name, weights, bytes, GgufType::Kind::other, Element::u8, 0, 0, 0, Element::f32}, nullptr};
 }
 
 constexpr Row table[] = {
@@ -238,25 +234,25 @@ constexpr Row table[] = {
     plain(25, "I16", Element::i16),
     plain(26, "I32", Element::i32),
     plain(27, "I64", Element::i64),
-    coded(2, "Q4_0", 32, 18, 4, 32, 8, Numbers::halves, open_q4_0),
-    coded(3, "Q4_1", 32, 20, 4, 32, 0, Numbers::halves, open_q4_1),
-    coded(6, "Q5_0", 32, 22, 5, 32, 16, Numbers::halves, open_q5_0),
-    coded(7, "Q5_1", 32, 24, 5, 32, 0, Numbers::halves, open_q5_1),
-    coded(8, "Q8_0", 32, 34, 8, 32, 128, Numbers::halves, open_q8_0),
-    coded(10, "Q2_K", 256, 84, 2, 16, 0, Numbers::products, open_q2_k),
-    coded(11, "Q3_K", 256, 110, 3, 16, 4, Numbers::products, open_q3_k),
-    coded(12, "Q4_K", 256, 144, 4, 32, 0, Numbers::products, open_q4_k),
-    coded(13, "Q5_K", 256, 176, 5, 32, 0, Numbers::products, open_q5_k),
-    coded(14, "Q6_K", 256, 210, 6, 16, 32, Numbers::products, open_q6_k),
-    coded(34, "TQ1_0", 256, 54, 2, 256, 1, Numbers::halves, open_tq1_0),
-    coded(35, "TQ2_0", 256, 66, 2, 256, 1, Numbers::halves, open_tq2_0),
-    coded(41, "Q1_0", 128, 18, 1, 128, 0, Numbers::products, open_q1_0),
-    coded(42, "Q2_0", 64, 18, 2, 64, 1, Numbers::halves, open_q2_0<64>),
-    coded(42, "Q2_0_128", 128, 34, 2, 128, 1, Numbers::halves, open_q2_0<128>),
-    coded(20, "IQ4_NL", 32, 18, 8, 32, 128, Numbers::halves, open_iq4_nl),
-    coded(23, "IQ4_XS", 256, 136, 8, 32, 128, Numbers::products, open_iq4_xs),
-    coded(39, "MXFP4", 32, 17, 5, 32, 16, Numbers::products, open_mxfp4),
-    coded(40, "NVFP4", 64, 36, 5, 16, 16, Numbers::products, open_nvfp4),
+    coded(2, "Q4_0", 32, 18, 4, 32, 8, Element::f16, open_q4_0),
+    coded(3, "Q4_1", 32, 20, 4, 32, 0, Element::f16, open_q4_1),
+    coded(6, "Q5_0", 32, 22, 5, 32, 16, Element::f16, open_q5_0),
+    coded(7, "Q5_1", 32, 24, 5, 32, 0, Element::f16, open_q5_1),
+    coded(8, "Q8_0", 32, 34, 8, 32, 128, Element::f16, open_q8_0),
+    coded(10, "Q2_K", 256, 84, 2, 16, 0, Element::f32, open_q2_k),
+    coded(11, "Q3_K", 256, 110, 3, 16, 4, Element::f32, open_q3_k),
+    coded(12, "Q4_K", 256, 144, 4, 32, 0, Element::f32, open_q4_k),
+    coded(13, "Q5_K", 256, 176, 5, 32, 0, Element::f32, open_q5_k),
+    coded(14, "Q6_K", 256, 210, 6, 16, 32, Element::f32, open_q6_k),
+    coded(34, "TQ1_0", 256, 54, 2, 256, 1, Element::f16, open_tq1_0),
+    coded(35, "TQ2_0", 256, 66, 2, 256, 1, Element::f16, open_tq2_0),
+    coded(41, "Q1_0", 128, 18, 1, 128, 0, Element::f32, open_q1_0),
+    coded(42, "Q2_0", 64, 18, 2, 64, 1, Element::f16, open_q2_0<64>),
+    coded(42, "Q2_0_128", 128, 34, 2, 128, 1, Element::f16, open_q2_0<128>),
+    coded(20, "IQ4_NL", 32, 18, 8, 32, 128, Element::f16, open_iq4_nl),
+    coded(23, "IQ4_XS", 256, 136, 8, 32, 128, Element::f32, open_iq4_xs),
+    coded(39, "MXFP4", 32, 17, 5, 32, 16, Element::bf16, open_mxfp4),
+    coded(40, "NVFP4", 64, 36, 5, 16, 16, Element::f16, open_nvfp4),
     other(9, "Q8_1", 32, 36),
     other(15, "Q8_K", 256, 292),
     other(16, "IQ2_XXS", 256, 66),

@@ -29,7 +29,7 @@ struct Types {
   void add(int bits, std::int64_t group, bool is_whole) {
     names.push_back(joined("W", bits, "G", group, is_whole ? "Z" : ""));
     types.push_back({no_number, "", group, group_head_bytes + group * bits / 8, GgufType::Kind::codes, Element::u8,
-                     bits, group, 0, !is_whole});
+                     bits, group, 0, is_whole ? Element::f32 : Element::f16});
   }
 };
 

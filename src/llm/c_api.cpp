@@ -116,15 +116,17 @@ bie_llm_status bie_llm_model_load(const char* path, const bie_llm_options* optio
   return guarded(BIE_LLM_BAD_FILE, [&] {
     bie::kernels::ThreadPool pool(std::max(1, o.threads));
     auto result = std::make_unique<bie_llm_model>();
-    result->model = std::make_shared<const bie::llm::Model>(
-        path, o.arithmetic == BIE_LLM_EXACT ? bie::llm::Arithmetic::exact : bie::llm::Arithmetic::int8,
-        pool.parallel());
+    bie::llm::ModelFile file = bie::llm::open_model(path);
+    const std::int64_t vocabulary = bie::llm::read_config(file).vocabulary;
     try {
-      result->tokenizer = std::make_shared<const bie::text::Tokenizer>(
-          bie::llm::tokenizer_of(result->model->file(), result->model->config().vocabulary));
+      result->tokenizer = std::make_shared<const bie::text::Tokenizer>(bie::llm::tokenizer_of(file, vocabulary));
     } catch (const Error& error) {  // tokens can be read all the same
       result->why_no_tokenizer = error.what();
     }
+    bie::llm::forget_tokens(&file);
+    result->model = std::make_shared<const bie::llm::Model>(
+        std::move(file), o.arithmetic == BIE_LLM_EXACT ? bie::llm::Arithmetic::exact : bie::llm::Arithmetic::int8,
+        pool.parallel());
     *model = result.release();
     return BIE_LLM_OK;
   });

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "bie/formats/error.h"
+#include "bie/formats/mapped_file.h"
 #include "bie/formats/replacing_file.h"
 #include "formats/crc32c.h"
 #include "llm/architectures.h"
@@ -30,22 +31,22 @@ std::uint32_t checksum_of(const void* bytes, std::int64_t count) {
 std::uint32_t fingerprint(const Model& model) {
   constexpr std::int64_t piece = 4096, pieces = 16;
   std::string sums;
-  const auto add = [&](const std::string& words, const std::uint8_t* data, std::int64_t size) {
+  const auto add = [&](const std::string& words, const formats::Bytes& bytes) {
     sums += words;
     for (std::int64_t i = 0; i < pieces; ++i) {
-      const std::int64_t at = std::max<std::int64_t>(0, size - piece) * i / (pieces - 1);
-      sums += formats::joined(" ", checksum_of(data + at, std::min(piece, size - at)));
+      const std::int64_t at = std::max<std::int64_t>(0, bytes.size - piece) * i / (pieces - 1);
+      sums += formats::joined(" ", checksum_of(bytes.data + at, std::min(piece, bytes.size - at)));
     }
+    formats::let_go(bytes);
   };
   for (const formats::GgufTensor& t : model.file().gguf.tensors)
-    add(formats::joined(t.name, " ", t.type->name, formats::listed(t.sizes)), t.bytes->data, t.bytes->size);
+    add(formats::joined(t.name, " ", t.type->name, formats::listed(t.sizes)), *t.bytes);
   for (const auto& [name, layer] : model.file().codes)
     for (const auto& [key, array] : layer.tensors)
       add(formats::joined(name, ".", key, " ", formats::name(array.element), formats::listed(array.sizes)),
-          array.bytes->data, array.bytes->size);
+          *array.bytes);
   for (const auto& [name, layer] : model.file().ternary)
-    add(formats::joined(name, " ", layer.scale, formats::listed(layer.codes.sizes)), layer.codes.bytes->data,
-        layer.codes.bytes->size);
+    add(formats::joined(name, " ", layer.scale, formats::listed(layer.codes.sizes)), *layer.codes.bytes);
   const Config& c = model.config();
   sums += formats::joined(c.architecture->name, " ", c.context, " ", checksum_of(&c.eps, 4), " ",
                           checksum_of(&c.scale, 4), " ", c.score_cap, " ", static_cast<int>(c.activation));

@@ -22,6 +22,13 @@ const kernels::AttentionKernel& best_attention(const Config& c, CacheKind cache,
                          kernels::AttentionShape{c.heads, c.kv_heads, c.head_size, 1}, kernels::host().isas);
 }
 
+constexpr std::int64_t rows_at_once = 32;  // of the embedding: 2 MiB of pages, as Linux maps 16 for one that is read
+
+/// Parts of a layer share memory: it grows, as making it smaller and larger again would clear it each time.
+void make_room(std::int64_t floats, std::vector<float>& of) {
+  if (std::ssize(of) < floats) of.resize(static_cast<std::size_t>(floats));
+}
+
 }  // namespace
 
 Decoder::Decoder(const Config& config, CacheKind cache, const kernels::Parallel& parallel)
@@ -33,7 +40,7 @@ Decoder::Decoder(const Config& config, CacheKind cache, const kernels::Parallel&
 
 void Decoder::multiply(const weights::Linear& linear, const std::vector<float>& x, std::vector<float>& y) {
   if (watch_ != nullptr) (*watch_)(linear, x.data(), count_);
-  y.resize(static_cast<std::size_t>(count_ * linear.outputs()));
+  make_room(count_ * linear.outputs(), y);
   expect_ok(linear.run(count_, x.data(), y.data(), parallel_));
 }
 
@@ -45,8 +52,8 @@ void Decoder::normalise(const Vector& norm, std::int64_t size, std::vector<float
 
 /// A part's result, normalised where the architecture has it so, joins the rows.
 void Decoder::join(const Vector& norm) {
-  normalise(norm, config_.width, output_);
-  kernel_.add(count_ * config_.width, output_.data(), x_.data(), parallel_);
+  normalise(norm, config_.width, normed_);
+  kernel_.add(count_ * config_.width, normed_.data(), x_.data(), parallel_);
 }
 
 /// Sines and cosines of the rows' positions: angles in double, rounded once.
@@ -77,6 +84,8 @@ void Decoder::embed(const weights::FileMatrix& table) {
   for (std::int64_t r = 0; r < count_; ++r) {
     const Row& row = rows_[static_cast<std::size_t>(r)];
     table.read_row(row.sequence->tokens()[static_cast<std::size_t>(row.position)], x_.data() + r * width);
+    // A row brings the pages around it, which would become all of the table.
+    if (++embedded_ % rows_at_once == 0) table.let_go();
   }
   table.check_opened();
   if (config_.embedding_factor != 1)
@@ -92,20 +101,20 @@ void Decoder::attend(const LayerWeights& w, std::int64_t layer) {
   const Config& c = config_;
   const std::int64_t q = c.heads * c.head_size, kv = c.kv_heads * c.head_size;
   const kernels::RowVectors queries{count_, c.heads, c.head_size, q}, keys{count_, c.kv_heads, c.head_size, kv};
-  multiply(w.query, normed_, query_);
+  multiply(w.query, normed_, query_or_gate_);
   multiply(w.key, normed_, key_);
   multiply(w.value, normed_, value_);
   if (w.query_norm != nullptr) {
-    kernel_.rms_norm(queries, query_.data(), w.query_norm.get(), c.eps, query_.data(), parallel_);
+    kernel_.rms_norm(queries, query_or_gate_.data(), w.query_norm.get(), c.eps, query_or_gate_.data(), parallel_);
     kernel_.rms_norm(keys, key_.data(), w.key_norm.get(), c.eps, key_.data(), parallel_);
   }
   const auto rotate = [&](const kernels::RowVectors& vectors, std::vector<float>& of) {
     const std::size_t which = c.layer(layer).rotation;
     kernel_.rotate(vectors, c.pairs(), c.neighbours, cosine_[which].data(), sine_[which].data(), of.data(), parallel_);
   };
-  rotate(queries, query_);
+  rotate(queries, query_or_gate_);
   rotate(keys, key_);
-  mixed_.resize(static_cast<std::size_t>(count_ * q));
+  make_room(count_ * q, mixed_or_up_);
   blocks_.clear();
   asked_.clear();
   std::vector<std::size_t> tables;
@@ -125,16 +134,16 @@ void Decoder::attend(const LayerWeights& w, std::int64_t layer) {
   for (std::int64_t r = 0; r < count_; ++r) {
     const std::int64_t last = rows_[static_cast<std::size_t>(r)].position;
     const std::int64_t first = window == 0 ? 0 : std::max<std::int64_t>(0, last - window + 1);
-    asked_.push_back({query_.data() + r * q, blocks_.data() + tables[static_cast<std::size_t>(r)], first, last,
-                      mixed_.data() + r * q});
+    asked_.push_back({query_or_gate_.data() + r * q, blocks_.data() + tables[static_cast<std::size_t>(r)], first, last,
+                      mixed_or_up_.data() + r * q});
   }
   const kernels::AttentionKernel& kernel = c.layer(layer).half_keys ? half_keys_attention_ : attention_;
   expect_ok(kernel.run(rows_.front().sequence->shape(), asked_.data(), count_, parallel_));
-  normalise(w.attention_sub_norm, q, mixed_);
+  normalise(w.attention_sub_norm, q, mixed_or_up_);
 }
 
 void Decoder::join_attention(const LayerWeights& w) {
-  multiply(w.output, mixed_, output_);
+  multiply(w.output, mixed_or_up_, normed_);
   join(w.attention_end_norm);
 }
 
@@ -147,14 +156,14 @@ void Decoder::gate(const LayerWeights& w) {
   const auto run = config_.activation == Activation::gelu    ? kernel_.gelu_gate
                    : config_.activation == Activation::relu2 ? kernel_.relu2_gate
                                                              : kernel_.silu_gate;
-  multiply(w.gate, normed_, gate_);
-  multiply(w.up, normed_, up_);
-  run(count_ * config_.inner, gate_.data(), up_.data(), gate_.data(), parallel_);
-  normalise(w.inner_sub_norm, config_.inner, gate_);
+  multiply(w.gate, normed_, query_or_gate_);
+  multiply(w.up, normed_, mixed_or_up_);
+  run(count_ * config_.inner, query_or_gate_.data(), mixed_or_up_.data(), query_or_gate_.data(), parallel_);
+  normalise(w.inner_sub_norm, config_.inner, query_or_gate_);
 }
 
 void Decoder::join_inner(const LayerWeights& w) {
-  multiply(w.down, gate_, output_);
+  multiply(w.down, query_or_gate_, normed_);
   join(w.inner_end_norm);
 }
 

@@ -64,8 +64,9 @@ class Decoder {
   std::int64_t rows() const { return count_; }
   std::vector<float>& x() { return x_; }                        ///< [rows, width]
   const std::vector<float>& normed() const { return normed_; }  ///< [rows, width]
-  std::vector<float>& mixed() { return mixed_; }                ///< [rows, heads * head_size]
-  std::vector<float>& gated() { return gate_; }                 ///< [rows, inner]
+  // Memory of which these are the beginning.
+  std::vector<float>& mixed() { return mixed_or_up_; }    ///< [rows, heads * head_size]
+  std::vector<float>& gated() { return query_or_gate_; }  ///< [rows, inner]
 
  private:
   void rotations();
@@ -79,9 +80,12 @@ class Decoder {
   const kernels::AttentionKernel &attention_, &half_keys_attention_;
   const Session::Watch* watch_ = nullptr;
   std::vector<Row> rows_;
-  std::int64_t count_ = 0;  ///< rows of the pass
-  std::vector<float> x_, normed_, query_, key_, value_, mixed_, output_, gate_, up_;
-  std::vector<std::vector<float>> cosine_, sine_;  ///< of each rotation [rows][pairs]
+  std::int64_t count_ = 0;         ///< rows of the pass
+  std::int64_t embedded_ = 0;      ///< rows of all passes
+  std::vector<float> x_, normed_;  ///< a part's result takes the place of the rows that it was made of
+  std::vector<float> key_, value_;
+  std::vector<float> query_or_gate_, mixed_or_up_;  ///< the first of each is no longer wanted when the second comes
+  std::vector<std::vector<float>> cosine_, sine_;   ///< of each rotation [rows][pairs]
   std::vector<const void*> blocks_;
   std::vector<kernels::AttentionRow> asked_;
 };

@@ -93,11 +93,12 @@ class Work {
     finish(index, {query, key, value}, &before, &w);
 
     weights::SecondMoment mixed(output.inputs);
+    const std::int64_t mixed_floats = work_.window * output.inputs;
     each([&](std::size_t i) {
       pass_.read_attention(w);
       pass_.attend(w, index);
       add(mixed, pass_.mixed());
-      kept_[i] = pass_.mixed();
+      kept_[i].assign(pass_.mixed().begin(), pass_.mixed().begin() + mixed_floats);
     });
     finish(index, {output}, &mixed, &w);
 
@@ -115,7 +116,7 @@ class Work {
       pass_.read_inner(w);
       pass_.gate(w);
       add(gated, pass_.gated());
-      kept_[i] = pass_.gated();
+      kept_[i].assign(pass_.gated().begin(), pass_.gated().begin() + work_.window * config_.inner);
     });
     finish(index, {down}, &gated, &w);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "llm/architectures.h"
 #include "llm/model_tensors.h"
@@ -37,14 +38,16 @@ LayerWeights layer_of(ModelTensors& tensors, Config& c, std::int64_t index) {
 }  // namespace
 
 Model::Model(const std::string& path, Arithmetic arithmetic, const kernels::Parallel& parallel)
-    : file_(open_model(path)), config_(read_config(file_)), arithmetic_(arithmetic) {
+    : Model(open_model(path), arithmetic, parallel) {}
+
+Model::Model(ModelFile file, Arithmetic arithmetic, const kernels::Parallel& parallel)
+    : file_(std::move(file)), config_(read_config(file_)), arithmetic_(arithmetic) {
   const Config& c = config_;
   const bool one_scale = c.architecture->tensor_scales;
   ModelTensors tensors(file_, arithmetic, one_scale, parallel);
   embedding_ = std::make_unique<weights::FileMatrix>(tensors.matrix("token_embd", c.vocabulary, c.width));
   tensors.pass_over("rope_freqs.weight");
-  for (std::int64_t i = 0; i < c.layers; ++i) layers_.push_back(layer_of(tensors, config_, i));
-  output_norm_ = tensors.vector("output_norm.weight", c.width);
+  // The largest matrix comes first: its file pages and its panels are there at the same time, and little else is.
   const bool has_head = !file_.is_tied();
   if (has_head)
     head_ = tensors.linear("output", c.vocabulary, c.width);
@@ -54,6 +57,8 @@ Model::Model(const std::string& path, Arithmetic arithmetic, const kernels::Para
     classifier_ =
         tensors.linear("cls.output", std::clamp<std::int64_t>(scores->count() / c.width, 1, most_scores), c.width);
   embedding_->let_go();
+  for (std::int64_t i = 0; i < c.layers; ++i) layers_.push_back(layer_of(tensors, config_, i));
+  output_norm_ = tensors.vector("output_norm.weight", c.width);
   tensors.expect_all_taken(c.architecture->name);
   parameters_ = tensors.parameters();
   weight_bytes_ = tensors.bytes() + (has_head ? 0 : head_.bytes());

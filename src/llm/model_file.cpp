@@ -39,4 +39,9 @@ text::Tokenizer tokenizer_of(const ModelFile& file, std::int64_t rows) {
   return tokenizer;
 }
 
+void forget_tokens(ModelFile* file) {
+  for (const char* list : {"tokens", "scores", "token_type", "merges", "precompiled_charsmap"})
+    file->gguf.metadata.erase(std::string("tokenizer.ggml.") + list);
+}
+
 }  // namespace bie::llm

@@ -14,11 +14,7 @@ using formats::in_quotes;
 using formats::joined;
 using Kind = Vocabulary::Kind;
 
-constexpr std::int32_t none = -1;
-
-std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
-  return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
-}
+constexpr std::int32_t none = TokensByText::none;
 
 struct Candidate {
   std::int32_t rank, left_token, right_token;
@@ -30,25 +26,22 @@ struct Candidate {
 
 Merges::Merges(const std::vector<std::string>& texts, const Vocabulary& v, const std::vector<std::string>& names,
                const MergeOptions& options)
-    : options_(options) {
-  std::unordered_map<std::string_view, std::int32_t> token_of;
-  token_of.reserve(names.size());
-  whole_.reserve(names.size());
+    : options_(options), whole_(texts), merges_(v.merges.size()) {
+  TokensByText token_of(names);
   byte_token_.fill(none);
   for (std::size_t i = 0; i < names.size(); ++i) {
     const auto token = static_cast<std::int32_t>(i);
     if (v.kinds[i] == Kind::unused) continue;  // a number that the file leaves out, or a token that is only added
     // GGUF's files have no merges of other tokens.
     if (v.description.empty() && v.kinds[i] != Kind::normal && v.kinds[i] != Kind::byte) continue;
-    if (!token_of.emplace(names[i], token).second)
-      throw Error(joined("expected every token once, got ", in_quotes(names[i]), " twice"));
+    if (!token_of.add(token)) throw Error(joined("expected every token once, got ", in_quotes(names[i]), " twice"));
     if (v.kinds[i] == Kind::control) continue;  // whoever writes its name as text gets text
-    whole_.emplace(texts[i], token);
+    whole_.add(token);
     if (options.of_bytes && texts[i].size() == 1) byte_token_[static_cast<unsigned char>(texts[i][0])] = token;
   }
   if (!options.of_bytes && options.byte_fallback) read_bytes_of_fallback(names);
   // A mark that is no token would wait for its neighbours, where unknown ones are one token.
-  joins_words_ = whole_.find(space_mark) == whole_.end();
+  joins_words_ = whole_.find(space_mark) == none;
   read_merges(texts, v, token_of);
 }
 
@@ -58,16 +51,14 @@ void Merges::read_bytes_of_fallback(const std::vector<std::string>& names) {
       byte_token_[static_cast<unsigned char>(*byte)] = static_cast<std::int32_t>(i);
 }
 
-void Merges::read_merges(const std::vector<std::string>& texts, const Vocabulary& v,
-                         const std::unordered_map<std::string_view, std::int32_t>& token_of) {
+void Merges::read_merges(const std::vector<std::string>& texts, const Vocabulary& v, const TokensByText& token_of) {
   const auto token = [&](const std::string& name, std::size_t line) {
-    const auto found = token_of.find(name);
-    if (found == token_of.end())
+    const std::int32_t found = token_of.find(name);
+    if (found == none)
       throw Error(joined("merge ", line, ", ", in_quotes(joined(v.merges[line].first, " ", v.merges[line].second)),
                          ": expected tokens of the vocabulary, got ", in_quotes(name)));
-    return found->second;
+    return found;
   };
-  merges_.reserve(v.merges.size());
   for (std::size_t i = 0; i < v.merges.size(); ++i) {
     const auto& [left, right] = v.merges[i];
     const std::string joint = left + right;
@@ -80,11 +71,7 @@ void Merges::read_merges(const std::vector<std::string>& texts, const Vocabulary
       throw Error(joined("merge ", i, ", ", in_quotes(joined(left, " ", right)),
                          ": expected a token of the bytes of both, got ", in_quotes(joint)));
     joins_words_ = joins_words_ || has_inner_mark(joint);
-    const Merge merge{static_cast<std::int32_t>(i), whole_token};
-    if (options_.last_counts)
-      merges_.insert_or_assign(pair_key(a, b), merge);
-    else
-      merges_.emplace(pair_key(a, b), merge);
+    merges_.add({a, b, static_cast<std::int32_t>(i), whole_token}, options_.last_counts);
   }
 }
 
@@ -109,10 +96,10 @@ void Merges::add_characters(std::string_view piece, std::vector<Symbol>* symbols
     const int length = character_bytes(piece, at);
     const std::string_view character = piece.substr(at, static_cast<std::size_t>(length > 0 ? length : 1));
     at += character.size();
-    if (const auto found = whole_.find(character); found != whole_.end()) {
+    if (const std::int32_t found = whole_.find(character); found != none) {
       if (waits) symbols->push_back({*options_.unknown, 0, 0});
       waits = false;
-      symbols->push_back({found->second, 0, 0});
+      symbols->push_back({found, 0, 0});
       continue;
     }
     bool has_bytes = options_.byte_fallback;
@@ -136,7 +123,7 @@ struct Merges::Work {
 /// Repeatedly merges the neighbours whose merge has the least rank; among equals, the leftmost.
 void Merges::encode(std::string_view piece, std::vector<std::int32_t>* tokens) const {
   if (options_.whole_first)
-    if (const auto found = whole_.find(piece); found != whole_.end()) return tokens->push_back(found->second);
+    if (const std::int32_t found = whole_.find(piece); found != none) return tokens->push_back(found);
   Work work;
   if (options_.of_bytes || joins_words_) return encode_part(piece, &work, tokens);
   for_each_marked(piece, [&](std::string_view part) { encode_part(part, &work, tokens); });
@@ -157,9 +144,9 @@ void Merges::encode_part(std::string_view piece, Work* work, std::vector<std::in
   const auto offer = [&](std::int64_t left) {
     if (left < 0 || symbol(left).after < 0) return;
     const std::int32_t a = symbol(left).token, b = symbol(symbol(left).after).token;
-    const auto found = merges_.find(pair_key(a, b));
-    if (found == merges_.end()) return;
-    candidates.push_back({found->second.rank, a, b, left});
+    const MergesByPair::Merge* const found = merges_.find(a, b);
+    if (found == nullptr) return;
+    candidates.push_back({found->rank, a, b, left});
     std::push_heap(candidates.begin(), candidates.end());
   };
   for (std::size_t i = 0; i < symbols.size(); ++i) offer(static_cast<std::int64_t>(i));
@@ -171,7 +158,7 @@ void Merges::encode_part(std::string_view piece, Work* work, std::vector<std::in
     if (left.token != c.left_token || left.after < 0) continue;
     Symbol& right = symbol(left.after);
     if (right.token != c.right_token) continue;
-    left.token = merges_.find(pair_key(c.left_token, c.right_token))->second.token;
+    left.token = merges_.find(c.left_token, c.right_token)->token;
     right.token = none;
     left.after = right.after;
     if (left.after >= 0) symbol(left.after).before = c.at;

@@ -6,11 +6,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "bie/text/vocabulary.h"
+#include "text/flat_tables.h"
 #include "text/piece_encoder.h"
 
 namespace bie::text {
@@ -34,15 +34,11 @@ class Merges : public PieceEncoder {
   void encode(std::string_view piece, std::vector<std::int32_t>* tokens) const override;
 
  private:
-  struct Merge {
-    std::int32_t rank, token;
-  };
   struct Symbol {
     std::int32_t token;
     std::int64_t before, after;  // -1: none
   };
-  void read_merges(const std::vector<std::string>& texts, const Vocabulary& vocabulary,
-                   const std::unordered_map<std::string_view, std::int32_t>& token_of);
+  void read_merges(const std::vector<std::string>& texts, const Vocabulary& vocabulary, const TokensByText& token_of);
   void read_bytes_of_fallback(const std::vector<std::string>& names);
   struct Work;
   void encode_part(std::string_view part, Work* work, std::vector<std::int32_t>* tokens) const;
@@ -51,8 +47,8 @@ class Merges : public PieceEncoder {
 
   MergeOptions options_;
   bool joins_words_ = false;  ///< of characters: whether a text is one part, not a part a word with U+2581 before it
-  std::unordered_map<std::string_view, std::int32_t> whole_;  ///< tokens of texts by their bytes or names
-  std::unordered_map<std::uint64_t, Merge> merges_;
+  TokensByText whole_;        ///< tokens of texts by their bytes or names
+  MergesByPair merges_;
   std::array<std::int32_t, 256> byte_token_{};
 };
 

@@ -50,8 +50,9 @@ void for_each_run(std::string_view text, const Take& take) {
 /// A text is cut at names of tokens; what lies between is normalised, cut at names that are normalised themselves, then
 /// into pieces, each of which becomes tokens.
 struct Tokenizer::Impl {
-  std::vector<std::string> bytes, names;  // per token
-  std::vector<std::string> texts;         // of byte-level tokens by a description, to be merged
+  std::vector<std::string> bytes;  // per token
+  std::vector<std::string> names;  // per token; none of byte-level ones, whose encoder reads bytes or texts
+  std::vector<std::string> texts;  // of byte-level tokens by a description, to be merged
   std::vector<Kind> kinds;
   Names raw, of_normalized;
   std::unique_ptr<Normalizer> normalizer;
@@ -164,6 +165,7 @@ void Tokenizer::Impl::read_model(const Vocabulary& v, const json& model, bool is
       if (std::string of_text; bytes_of_characters(text, &of_text)) text = of_text;
   }
   encoder = std::make_unique<Merges>(is_byte_level ? texts : names, v, names, options);
+  if (is_byte_level) names = {};
 }
 
 void Tokenizer::Impl::read_added_tokens(const json& added, Vocabulary* v) {
@@ -226,6 +228,7 @@ void Tokenizer::Impl::read_bytes(const Vocabulary& v) {
   MergeOptions options;
   options.whole_first = rule->whole_first;
   encoder = std::make_unique<Merges>(bytes, v, names, options);
+  names = {};
   if (v.adds_bos.value_or(rule->adds_bos) && bos) before.push_back(*bos);
   if (v.adds_eos.value_or(false) && eos) after.push_back(*eos);
 }
@@ -308,7 +311,7 @@ std::string Tokenizer::decode(const std::vector<std::int32_t>& tokens, bool spec
 }
 
 bool Tokenizer::adds_space() const { return impl_->adds_space; }
-std::int64_t Tokenizer::size() const { return static_cast<std::int64_t>(impl_->names.size()); }
+std::int64_t Tokenizer::size() const { return static_cast<std::int64_t>(impl_->bytes.size()); }
 std::optional<std::int32_t> Tokenizer::begin() const {
   return impl_->before.empty() ? std::nullopt : std::optional(impl_->before.front());
 }

@@ -28,9 +28,13 @@ class GgufRows : public CodedRowReader {
       : type_(*tensor.type), columns_(tensor.columns()), bytes_(tensor.bytes) {}
 
   void open(std::int64_t row, std::uint8_t* codes, float* scales, float* zeros) const override {
-    const std::int64_t row_bytes = columns_ / type_.weights * type_.bytes;
-    formats::gguf_row(type_, bytes_->data + row * row_bytes, columns_, codes, scales, zeros);
+    const std::int64_t row_bytes = columns_ / type_.weights * type_.bytes, begin = row * row_bytes;
+    formats::gguf_row(type_, bytes_->data + begin, columns_, codes, scales, zeros);
     if (type_.are_signs()) std::copy_n(zeros, columns_ / type_.group, scales);
+    // Whoever opens all rows of a matrix, one behind the other, holds little of the file at a time.
+    constexpr std::int64_t piece = 1 << 20;
+    if (const std::int64_t end = (begin + row_bytes) / piece * piece; end > begin)
+      formats::let_go({bytes_->data + end - piece, piece, nullptr, bytes_->is_mapped});
   }
   std::shared_ptr<const formats::Bytes> bytes() const override { return bytes_; }
 
@@ -44,7 +48,7 @@ class GgufRows : public CodedRowReader {
 void put_form(const GgufType& type, kernels::WeightRows* w) {
   w->group = type.group;
   w->bits = type.bits;
-  w->scale_dtype = type.halves || type.are_signs() ? kernels::Dtype::f16 : kernels::Dtype::f32;
+  w->scale_dtype = type.are_signs() ? kernels::Dtype::f16 : dtype_of(type.numbers);
   w->offset = type.zero == 0 && !type.are_signs() ? kernels::Offset::value : kernels::Offset::none;
   w->step = type.are_signs() ? 2 : 1;
   w->zero = type.are_signs() ? 1 : type.zero;

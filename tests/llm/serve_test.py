@@ -493,4 +493,4 @@ def test_openai_raises_what_is_refused(openai):
         openai.chat.completions.create(model="any", messages=user("Hi"), temperature=-1)
     assert refused.value.param == "temperature"
     with pytest.raises(package.NotFoundError):
-        openai.embeddings.create(model="any", input="a")
+        openai.images.generate(model="any", prompt="a")

@@ -40,7 +40,7 @@ struct GgufType {
   int bits;            ///< per code
   std::int64_t group;  ///< weights that share a scale
   int zero;            ///< W = s * (q - zero); 0: W = s * q - z with a float z
-  bool halves;         ///< scales and offsets are 16-bit floats, which lose nothing as such
+  Element numbers;     ///< the smallest float that holds every scale and offset: f16, bf16, or f32 of products
 
   /// Q1_0: s = 2 z, so W is z or -z, and z is a 16-bit float.
   constexpr bool are_signs() const { return id == 41; }

@@ -31,6 +31,8 @@ class Model {
   /// @throws formats::Error, one sentence: what open_model and read_config refuse, a tensor that is missing, misshapen
   /// or unknown; std::bad_alloc.
   Model(const std::string& path, Arithmetic arithmetic, const kernels::Parallel& parallel);
+  /// Files that are open already.
+  Model(ModelFile file, Arithmetic arithmetic, const kernels::Parallel& parallel);
 
   const Config& config() const { return config_; }
   const ModelFile& file() const { return file_; }

@@ -49,4 +49,7 @@ ModelFile open_model(const std::string& path);
 /// @throws formats::Error, one sentence: no tokenizer, one that is not read, another number of tokens.
 text::Tokenizer tokenizer_of(const ModelFile& file, std::int64_t rows);
 
+/// Drops the metadata's lists of tokens and merges, which nothing but `tokenizer_of` reads.
+void forget_tokens(ModelFile* file);
+
 }  // namespace bie::llm

@@ -1,4 +1,4 @@
-"""The inference and serving parts of green-bit-llm 0.2.6 over `bie.llm`: scripts change their imports and go on, on the CPU.
+"""The inference and serving of green-bit-llm 0.2.6 over `bie.llm`: scripts change their imports and go on, on the CPU.
 
 >>> from bie.green_bit_llm.common import generate, load
 >>> model, tokenizer, config = load("Qwen-1.5-0.5B-layer-mix-bpw-2.2")  # doctest: +SKIP

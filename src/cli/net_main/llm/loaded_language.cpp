@@ -48,10 +48,13 @@ std::int64_t LoadedLanguage::context(const LanguageOptions& options) const {
 LoadedLanguage load_language(const LanguageOptions& o, const Global& global) {
   const auto begin = std::chrono::steady_clock::now();
   const int threads = threads_of(global);
+  llm::ModelFile file = llm::open_model(o.model);
+  text::Tokenizer tokenizer = llm::tokenizer_of(file, llm::read_config(file).vocabulary);
+  llm::forget_tokens(&file);
   const auto model = std::make_shared<const llm::Model>(
-      o.model, o.arithmetic == "exact" ? llm::Arithmetic::exact : llm::Arithmetic::int8, pool_of(global)->parallel());
+      std::move(file), o.arithmetic == "exact" ? llm::Arithmetic::exact : llm::Arithmetic::int8,
+      pool_of(global)->parallel());
   const llm::Config& config = model->config();
-  text::Tokenizer tokenizer = llm::tokenizer_of(model->file(), config.vocabulary);
   if (o.context > config.context)
     throw formats::Error(
         formats::joined("--context: expected at most ", config.context, ", the context of the model, got ", o.context));

@@ -372,6 +372,7 @@ void Api::Impl::complete(const CallPointer& call, const Interface& interface) {
 
 Work::Origin Api::Impl::origin_of(const CallPointer& call) {
   return {call->client, call->exchange, [this, call](const ApiError& error) { send_refusal(*call, error); },
+          [this](std::function<void()> work) { boost::asio::post(readers, std::move(work)); },
           [this, call](const Ended& ended) {
             ++service.metrics.requests[{call->path, ended.status}];
             log.add(call->request.path, call->client, ended);

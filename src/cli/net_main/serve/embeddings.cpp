@@ -117,13 +117,25 @@ void VectorWork::hear(std::size_t at, const llm::News& news) {
     stop_work();
     return refuse(ApiError(500, "the model gives a number that is infinite or none"));
   }
-  if (--open_ > 0) return;
-  try {
-    exchange().answer(200, "application/json", json_text(whole(vectors_)));
-    end("stop", "");
-  } catch (const formats::Error& error) {
-    refuse(ApiError(500, error.what()));
-  }
+  if (--open_ == 0) answer();
+}
+
+void VectorWork::answer() {
+  const auto self = std::static_pointer_cast<VectorWork>(shared_from_this());
+  do_aside([self] {
+    std::string text, trouble;
+    try {
+      text = json_text(self->whole(self->vectors_));
+    } catch (const std::exception& error) {
+      trouble = error.what();
+    }
+    self->service_.server.post([self, text, trouble] {
+      if (self->is_over()) return;
+      if (!trouble.empty()) return self->refuse(ApiError(500, trouble));
+      self->exchange().answer(200, "application/json", text);
+      self->end("stop", "");
+    });
+  });
 }
 
 Usage VectorWork::usage() const {
@@ -138,7 +150,7 @@ Embeddings::Embeddings(Service& service, const ServedModel& model, AskedEmbeddin
     : VectorWork(service, model, "embd-", model.pooling, std::move(texts), std::move(origin)),
       asked_(std::move(asked)) {}
 
-Json Embeddings::whole(const std::vector<std::vector<float>>& vectors) {
+Json Embeddings::whole(const std::vector<std::vector<float>>& vectors) const {
   Json data = Json::array();
   for (std::size_t i = 0; i < vectors.size(); ++i) {
     const std::vector<float> vector = llm::unit_vector(vectors[i], asked_.size);
@@ -159,7 +171,7 @@ Ranks::Ranks(Service& service, const ServedModel& model, AskedRanks asked, std::
       asked_(std::move(asked)) {}
 
 /// The best one first, equals by index.
-Json Ranks::whole(const std::vector<std::vector<float>>& vectors) {
+Json Ranks::whole(const std::vector<std::vector<float>>& vectors) const {
   std::vector<std::pair<double, std::size_t>> ranks;
   for (std::size_t i = 0; i < vectors.size(); ++i)
     ranks.emplace_back(-llm::rank_of(*model_.language.model, vectors[i]), i);

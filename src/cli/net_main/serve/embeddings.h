@@ -42,14 +42,15 @@ class VectorWork : public Work {
   VectorWork(Service& service, const ServedModel& model, const char* kind, llm::Pooling pooling,
              std::vector<std::vector<std::int32_t>> texts, Origin origin);
 
-  /// The answer, once all vectors are there.
-  virtual Json whole(const std::vector<std::vector<float>>& vectors) = 0;
+  /// The answer, once all vectors are there. It is made beside the server's loop, as it may have megabytes.
+  virtual Json whole(const std::vector<std::vector<float>>& vectors) const = 0;
   Usage usage() const override;
 
  private:
   std::vector<llm::Request> requests() const override;
   void hear(std::size_t at, const llm::News& news) override;
   void take_cached(std::size_t at, std::int64_t tokens) override { cached_[at] = tokens; }
+  void answer();
 
   llm::Pooling pooling_;
   std::vector<std::vector<std::int32_t>> texts_;
@@ -64,7 +65,7 @@ class Embeddings final : public VectorWork {
              std::vector<std::vector<std::int32_t>> texts, Origin origin);
 
  private:
-  Json whole(const std::vector<std::vector<float>>& vectors) override;
+  Json whole(const std::vector<std::vector<float>>& vectors) const override;
 
   AskedEmbeddings asked_;
 };
@@ -75,7 +76,7 @@ class Ranks final : public VectorWork {
         Origin origin);
 
  private:
-  Json whole(const std::vector<std::vector<float>>& vectors) override;
+  Json whole(const std::vector<std::vector<float>>& vectors) const override;
 
   AskedRanks asked_;
 };

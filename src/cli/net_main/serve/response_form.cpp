@@ -1,7 +1,5 @@
 // Answers as OpenAI's responses.
-#include <ctime>
 #include <string>
-#include <utility>
 
 #include "cli/net_main/serve/form.h"
 
@@ -27,7 +25,8 @@ class ResponseForm final : public Form {
   std::string begin() override {
     const Json response = head("in_progress");
     std::string events = event({{"type", "response.created"}, {"response", response}});
-    return events += event({{"type", "response.in_progress"}, {"response", response}});
+    events += event({{"type", "response.in_progress"}, {"response", response}});
+    return events;
   }
 
   std::string tell(std::size_t, const TextParts&, const Chances&) override {
@@ -45,7 +44,8 @@ class ResponseForm final : public Form {
     const std::vector<Piece>& pieces = answers_.choices.front().pieces;
     if (!pieces.empty()) return close(pieces.back(), item_status());
     std::string events = open({});
-    return events += close({}, item_status());
+    events += close({}, item_status());
+    return events;
   }
 
   std::string end() override {
@@ -60,6 +60,7 @@ class ResponseForm final : public Form {
   }
 
  private:
+  /// Numbers it: each call is a statement of its own, as operands have no order.
   std::string event(Json json) {
     json["sequence_number"] = sequence_++;
     return named_event_of(json);
@@ -145,7 +146,8 @@ class ResponseForm final : public Form {
                                 {"item", item(items_, Json::array(), "in_progress")}});
     Json added = at("response.content_part.added");
     added["part"] = part_of({"", piece.is_thought, {}});
-    return events += event(added);
+    events += event(added);
+    return events;
   }
 
   /// What no event has told of an item.

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/net_main/serve/answers.h"
@@ -32,7 +33,8 @@ class Work : public std::enable_shared_from_this<Work> {
   struct Origin {
     std::string client;
     std::shared_ptr<http::Exchange> exchange;
-    std::function<void(const ApiError&)> refuse;  ///< sends a refusal, whole
+    std::function<void(const ApiError&)> refuse;       ///< sends a refusal, whole
+    std::function<void(std::function<void()>)> aside;  ///< has something done beside the server's loop
     std::function<void(const Ended&)> ended;
   };
 
@@ -73,6 +75,7 @@ class Work : public std::enable_shared_from_this<Work> {
   const ServedModel& model_;
 
   http::Exchange& exchange() const { return *origin_.exchange; }
+  void do_aside(std::function<void()> work) const { origin_.aside(std::move(work)); }
 
  private:
   void take(std::size_t at, const llm::News& news);
