@@ -64,7 +64,7 @@ class Decoder {
   std::int64_t rows() const { return count_; }
   std::vector<float>& x() { return x_; }                        ///< [rows, width]
   const std::vector<float>& normed() const { return normed_; }  ///< [rows, width]
-  // Memory of which these are the beginning.
+  // These begin memory that may be larger.
   std::vector<float>& mixed() { return mixed_or_up_; }    ///< [rows, heads * head_size]
   std::vector<float>& gated() { return query_or_gate_; }  ///< [rows, inner]
 

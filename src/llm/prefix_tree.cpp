@@ -36,7 +36,10 @@ void PrefixTree::lend(const Tokens& tokens, Sequence& sequence) {
     if (source_ != nullptr && static_cast<std::int64_t>(next.size()) == positions &&
         children->find(next) == children->end())
       if (Page page = source_->find(wanted, length + positions)) {
-        (*children)[next].reset(new Node{std::move(page), clock_, {}});
+        std::unique_ptr<Node>& node = (*children)[next];
+        node = std::make_unique<Node>();
+        node->page = std::move(page);
+        node->used = clock_;
         ++pages_;
       }
     // Among keys in order, the one that has most of `next` at its beginning is beside the place of `next`.

@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::int64_t page_tokens = kernels::attention_block;
 constexpr std::int64_t least_prompt_rows = 8;     // of a pass: a prompt goes on, however slow the machine is
+constexpr double most_pause = 1000;               // seconds, where nobody waits for the next token
 constexpr std::int64_t most_rows_of_logits = 64;  // of a prompt in a pass: a vocabulary may have 10^6 bytes of logits
 
 TokenChance chance_of(const float* logits, std::int64_t vocabulary, std::int32_t token, std::int64_t likeliest) {
@@ -80,8 +81,13 @@ class Scheduler::FolderPages final : public PageSource {
         folder_(*scheduler.options_.folder),
         head_(cache_head(scheduler.session_.model(), scheduler.session_.sequence().kind())) {}
 
+  /// @param seconds  that it may spend on pages in this pass; then prompts are read, or wait for the next pass.
+  void begin_pass(double seconds) {
+    end_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(Seconds(seconds));
+  }
+
   Page find(const std::vector<std::int32_t>& tokens, std::int64_t length) override {
-    if (!folder_.has(head_, tokens, length)) return nullptr;
+    if (Clock::now() > end_ || !folder_.has(head_, tokens, length)) return nullptr;
     while (scheduler_.page_count_->load() >= scheduler_.most_pages_)
       if (!scheduler_.kept_->drop_one()) return nullptr;
     try {
@@ -101,8 +107,12 @@ class Scheduler::FolderPages final : public PageSource {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+  using Seconds = std::chrono::duration<double>;
+
   Scheduler& scheduler_;
   PageFolder& folder_;
+  Clock::time_point end_ = Clock::time_point::max();
   CacheHead head_;
 };
 
@@ -293,10 +303,23 @@ bool Scheduler::read(const std::vector<Job*>& fed, std::vector<float>* results) 
     running_.front()->listener(news);
     end(*running_.front());
     return false;
+  } catch (const formats::Error& error) {  // a row of the embedding is damaged
+    News news;
+    news.error = error.what();
+    for (const Job* job : fed) {
+      job->listener(news);
+      end(*job);
+    }
+    return false;
   }
 }
 
 bool Scheduler::pass() {
+  if (folder_pages_ != nullptr) {
+    const bool has_answers =
+        std::any_of(running_.begin(), running_.end(), [](const auto& job) { return job->is_answering(); });
+    folder_pages_->begin_pass(has_answers ? options_.pause : most_pause);
+  }
   admit();
   std::vector<Job*> fed;
   do {

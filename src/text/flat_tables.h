@@ -56,7 +56,7 @@ class TokensByText {
   std::vector<std::int32_t> tokens_;
 };
 
-/// What two neighbours merge into.
+/// Finds the token that two neighbours merge into.
 class MergesByPair {
  public:
   struct Merge {

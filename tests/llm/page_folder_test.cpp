@@ -81,6 +81,7 @@ class PageFolderTest : public SchedulerTest {
 TEST_F(PageFolderTest, WhoStartsLaterReadsNoPageAgain) {
   EXPECT_EQ(serve(folder()).loaded, 0);
   EXPECT_EQ(pages_in(path_).size(), 3u);
+  EXPECT_EQ(fs::status(path_).permissions(), fs::perms::owner_all) << "its files hold texts";
   const SchedulerCounts counts = serve(folder());
   EXPECT_EQ(counts.loaded, 3);
   EXPECT_EQ(counts.cached, 192);
@@ -151,9 +152,26 @@ TEST_F(PageFolderTest, TheOldestFilesGoFirst) {
   EXPECT_LE(bytes_in(path_), bytes * 4 / 3);
   EXPECT_EQ(serve(folder()).loaded, 3) << "the last text is whole";
   std::swap(request_, first);
-  EXPECT_EQ(serve(folder()).loaded, 0) << "the first page of the other one was the oldest";
+  EXPECT_EQ(serve(folder()).loaded, 1)
+      << "the last pages of the other one were the oldest, as they are of no use alone";
   folder(0);
   EXPECT_TRUE(pages_in(path_).empty());
+}
+
+TEST_F(PageFolderTest, ABeginningThatOthersSharedLastIsKept) {
+  Request first = request_;
+  serve(folder());
+  const std::int64_t bytes = bytes_in(path_);
+  const std::vector<std::int32_t> own = tokens(rng_, 136);
+  serve(folder());  // of the text before, so that it is used
+  request_.prompt = tokens(rng_, 200);
+  serve(folder());
+  request_.prompt.assign(first.prompt.begin(), first.prompt.begin() + 64);
+  request_.prompt.insert(request_.prompt.end(), own.begin(), own.end());
+  serve(folder(bytes * 5 / 3));  // five of eight pages
+  EXPECT_EQ(serve(folder()).loaded, 3);
+  request_ = first;
+  EXPECT_GE(serve(folder()).loaded, 1);
 }
 
 TEST_F(PageFolderTest, OtherFilesStayAndUnfinishedOnesOfTheDeadGo) {
@@ -166,13 +184,14 @@ TEST_F(PageFolderTest, OtherFilesStayAndUnfinishedOnesOfTheDeadGo) {
   const auto place = [this](const std::string& name) { return fs::path(path_) / name; };
   const std::string dead = "0123456789abcdef.biekv.tmp-" + std::to_string(child);
   const std::string alive = "0123456789abcdef.biekv.tmp-" + std::to_string(::getpid());
-  for (const std::string& name : {dead, alive, std::string("notes.txt"), "other.tmp-" + std::to_string(child)})
+  for (const std::string& name :
+       {dead, alive, std::string("notes.txt"), "other.tmp-" + std::to_string(child), std::string("story.biekv")})
     write(place(name), "text");
   fs::create_directory(place("folder.biekv"));
   serve(folder(0));
   EXPECT_FALSE(fs::exists(place(dead)));
-  for (const std::string& name :
-       {alive, std::string("notes.txt"), "other.tmp-" + std::to_string(child), std::string("folder.biekv")})
+  for (const std::string& name : {alive, std::string("notes.txt"), "other.tmp-" + std::to_string(child),
+                                  std::string("folder.biekv"), std::string("story.biekv")})
     EXPECT_TRUE(fs::exists(place(name))) << name;
 }
 

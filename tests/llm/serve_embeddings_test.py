@@ -189,6 +189,7 @@ def test_wrong_fields_of_embeddings_are_told(embedder, body, field):
         ({"query": "a", "documents": ["a"], "return_documents": 1}, "return_documents"),
         ({"query": "a", "documents": ["a"] * 2049}, "documents"),
         ({"query": "a" * 5000, "documents": ["a"]}, "documents"),
+        ({"query": "a" * 20_000, "documents": [""] * 1000}, "documents"),
     ],
 )
 def test_wrong_fields_of_ranks_are_told(ranker, body, field):

@@ -5,6 +5,7 @@ import json
 import signal
 import socket
 
+import gguf
 import pytest
 from serving import (
     CLOSE,
@@ -40,6 +41,21 @@ def test_a_full_queue_says_when_to_come_again(other):
             assert int(reply.headers["Retry-After"]) >= 1
             assert reply.error["message"]
     assert narrow.post(COMPLETIONS, SHORT).status == 200
+
+
+def test_a_damaged_row_of_the_embedding_ends_its_request_alone(serve, models, tmp_path):
+    """A model with a head of its own loads without opening the rows of its embedding."""
+    whole = models("llama", "Q8_0").read_bytes()
+    reader = gguf.GGUFReader(models("llama", "Q8_0"))
+    assert any(tensor.name == "output.weight" for tensor in reader.tensors)
+    (table,) = (tensor for tensor in reader.tensors if tensor.name == "token_embd.weight")
+    at = int(table.data_offset) + 40 * table.data.shape[-1]  # the scale of the first block of token 40
+    (tmp_path / "damaged.gguf").write_bytes(whole[:at] + b"\x00\x7e" + whole[at + 2 :])
+    server = serve(tmp_path / "damaged.gguf")
+    assert server.answer(COMPLETIONS, {"prompt": [41], "max_tokens": 1})
+    reply = server.post(COMPLETIONS, {"prompt": [40], "max_tokens": 1})
+    assert (reply.status, reply.error["type"]) == (500, "server_error")
+    assert server.get("/health").status == 200 and server.is_idle()
 
 
 def test_a_request_waits_no_longer_than_it_may(other):

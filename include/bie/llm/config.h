@@ -14,7 +14,7 @@ struct Architecture;
 /// A gated unit multiplies by this function of its gate.
 enum class Activation : std::uint8_t { silu, gelu, relu2 };
 
-/// Which states of a text's tokens make its vector, in the numbering of GGUF. A rank is made of the last one by the
+/// The states of a text's tokens that make its vector, in the numbering of GGUF. A rank is made of the last one by the
 /// model's classifier.
 enum class Pooling : std::uint8_t { none, mean, first, last, rank };
 

@@ -41,7 +41,7 @@ class Model {
   const std::vector<LayerWeights>& layers() const { return layers_; }
   const Vector& output_norm() const { return output_norm_; }
   const weights::Linear& head() const { return head_; }
-  /// Of a model that ranks documents: its outputs are scores. Null in others.
+  /// A model that ranks documents has one, whose outputs are scores; null in others.
   const weights::Linear* classifier() const { return classifier_ ? &*classifier_ : nullptr; }
   /// Numbers that were trained, and what the arranged weights take.
   std::int64_t parameters() const { return parameters_; }

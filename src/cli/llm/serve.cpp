@@ -87,8 +87,8 @@ void add_serve(CLI::App& app, const Global& global) {
   add_arithmetic(*command, a->language);
   command->footer(
       "GET / is a page to chat with. An answer is the same beside any other requests;\n"
-      "of these options --context, --template, --no-think, --arithmetic and --kv alone\n"
-      "may change it. With --json the log is JSON on stdout. Ctrl-C lets answers end; a\n"
+      "of these options --context, --template, --no-think, --arithmetic, --kv and\n"
+      "--pooling alone may change it. With --json the log is JSON on stdout. Ctrl-C lets answers end; a\n"
       "second one does not.\n"
       "Examples:\n"
       "  bie serve model.gguf\n"

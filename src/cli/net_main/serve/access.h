@@ -23,9 +23,9 @@ class Access {
   /// Whoever can name an address may give it a name of his own, and a page of that name is then one of this server to a
   /// browser. @throws ApiError for such a page where only this machine is to ask and needs no key.
   void check_origin(const http::Request& request) const;
-  /// That a browser wants to see.
+  /// A browser wants to see these headers.
   http::Headers headers_for(const http::Request& request) const;
-  /// Those of the answer to a browser that asks whether a page may ask. None: it may not.
+  /// A browser that asks whether a page may ask is answered with these. None: it may not.
   http::Headers preflight_headers() const;
 
  private:

@@ -1,4 +1,4 @@
-// What a request's answers are so far: what the forms tell of them.
+// The answers to a request as far as they are written, which the forms tell of.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ using TextParts = std::vector<text::ThoughtStream::Part>;
 /// A token before which nothing stands has a log-probability that is no number.
 using Chances = std::vector<llm::TokenChance>;
 
-/// What is said or thought without a break. The tokens of a thought have no chances here.
+/// A piece is said or thought without a break. The tokens of a thought have no chances here.
 struct Piece {
   std::string text;
   bool is_thought = false;

@@ -1,6 +1,5 @@
 #include "cli/net_main/serve/api.h"
 
-#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <map>
@@ -114,7 +113,7 @@ std::string refusal_text(const std::string& path, int status, const std::string&
 struct Api::Impl {
   Impl(Service& of, const Access& may, const RequestLog& tells) : service(of), access(may), log(tells) {}
 
-  /// A request that is being handled. `rest` is what stands for the * of its route.
+  /// A request that is being handled. `rest` stands for the * of its route.
   struct Call {
     http::Request request;
     ExchangePointer exchange;
@@ -138,7 +137,7 @@ struct Api::Impl {
   /// what it returned.
   template <class Make, class Take>
   void with_body(const CallPointer& call, Make make, Take take);
-  /// The same where what `make` returns is the answer.
+  /// Answers with what `make` returns.
   void answer_of_body(const CallPointer& call, Json (*make)(const ServedModel& model, const Json& body));
   const ServedModel& model_of(const Json& body, const std::string& named) const;
 
@@ -168,12 +167,15 @@ struct Api::Impl {
   Access access;
   RequestLog log;
   std::map<std::string, std::weak_ptr<Work>> running;
-  boost::asio::thread_pool readers{1};  ///< texts become tokens here, so that a long one delays no other client
+  boost::asio::thread_pool readers{1};  ///< texts become tokens here, so that a long one delays no answer
 };
 
 Api::Api(Service& service, const Access& access, const RequestLog& log)
     : impl_(std::make_unique<Impl>(service, access, log)) {}
-Api::~Api() { impl_->readers.join(); }
+Api::~Api() {
+  impl_->readers.stop();
+  impl_->readers.join();
+}
 void Api::handle(http::Request request, const std::shared_ptr<http::Exchange>& exchange) {
   impl_->handle(std::move(request), exchange);
 }
@@ -339,10 +341,10 @@ void Api::Impl::list_models(const CallPointer& call) {
 
 void Api::Impl::metrics(const CallPointer& call) {
   ++service.metrics.requests[{call->path, 200}];
-  service.engine->post([this, call](const Engine::Schedulers& schedulers) {
+  service.engine->post([&service = service, call](const Engine::Schedulers& schedulers) {
     std::vector<std::pair<std::string, llm::SchedulerCounts>> counts;
     for (const auto& model : service.models) counts.emplace_back(model->name, schedulers[model->scheduler]->counts());
-    service.server.post([this, call, counts] {
+    service.server.post([&service, call, counts] {
       call->exchange->answer(200, "text/plain; version=0.0.4",
                              service.metrics.text(counts, service.server.connections()));
     });

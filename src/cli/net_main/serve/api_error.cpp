@@ -16,6 +16,7 @@ Json openai_error(const ApiError& error) {
 
 Json anthropic_error(const ApiError& error) {
   const char* const type = error.status == 401   ? "authentication_error"
+                           : error.status == 403 ? "permission_error"
                            : error.status == 404 ? "not_found_error"
                            : error.status == 413 ? "request_too_large"
                            : error.status == 429 ? "rate_limit_error"

@@ -1,6 +1,4 @@
 // Requests of OpenAI's chats and completions.
-#include <utility>
-
 #include "bie/formats/error.h"
 #include "cli/net_main/serve/api_error.h"
 #include "cli/net_main/serve/asked_common.h"

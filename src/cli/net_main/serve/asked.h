@@ -14,7 +14,7 @@ namespace bie::cli {
 /// A text as a client gives it: bytes, or tokens.
 using AskedText = std::variant<std::string, std::vector<std::int32_t>>;
 
-/// What a request asks for, whichever interface it came by. Fields that nobody knows are ignored.
+/// A request, whichever interface it came by. Fields that nobody knows are ignored.
 struct Asked {
   Json messages;                    ///< of a chat, each with a text as its content; null where `prompts` are given
   Json variables = Json::object();  ///< of the chat template
@@ -38,7 +38,7 @@ std::vector<AskedText> texts_of(const char* name, const Json& value, std::int64_
 /// The messages of a chat, and the variables of its template. @throws ApiError
 Json chat_messages(const Json& body);
 Json chat_variables(const Json& body);
-/// Those of Anthropic's interface: the messages behind the text of its field `system`. @throws ApiError
+/// Anthropic's interface has the messages behind the text of its field `system`. @throws ApiError
 Json message_messages(const Json& body);
 Json message_variables(const Json& body);
 

@@ -39,7 +39,7 @@ std::uint64_t random_seed() {
   return device() & 0x7fffffffU;
 }
 
-/// As other servers name them.
+/// Other servers name them so.
 Json template_variables(const Fields& fields) {
   Json variables = Json::object();
   if (const Json* const value = fields.find("chat_template_kwargs")) {

@@ -1,4 +1,4 @@
-// What the interfaces share of reading requests.
+// All interfaces read these fields of requests.
 #pragma once
 
 #include <cstdint>

@@ -46,6 +46,10 @@ Json message_variables(const Json& body) {
 Asked asked_message(const Json& body, std::int64_t vocabulary) {
   const Fields fields(body);
   Asked asked = common_fields(fields, vocabulary);
+  const Json* const output = fields.find("output_config");
+  const bool is_bound = output != nullptr && output->is_object() && !output->value("format", Json()).is_null();
+  if (is_bound || fields.find("output_format") != nullptr)
+    throw ApiError(400, "output_config: this server does not bind answers", "output_config");
   asked.messages = message_messages(body);
   asked.variables = message_variables(body);
   if (fields.find("max_tokens") == nullptr) Fields::fail("max_tokens", "a whole number from 1", Json());

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 #include <string_view>
+#include <utility>
 
 #include "bie/formats/error.h"
 #include "bie/llm/pooling.h"
@@ -15,7 +16,7 @@ namespace {
 
 using formats::joined;
 
-constexpr std::size_t most_texts = 2048;  // of a request
+constexpr std::size_t most_texts = 2048, most_rank_bytes = 16 << 20;  // of a request
 
 /// The bytes of the floats, little-endian, as RFC 4648 writes them.
 std::string base64_of(const std::vector<float>& x) {
@@ -76,6 +77,12 @@ AskedRanks asked_ranks(const Json& body, const ServedModel& model) {
   }
   check_texts("documents", asked.documents.size());
   const auto count = static_cast<std::int64_t>(asked.documents.size());
+  std::size_t bytes = asked.query.size() * asked.documents.size();  // the query stands before each of them
+  for (const std::string& document : asked.documents) bytes += document.size();
+  if (bytes > most_rank_bytes)
+    throw ApiError(
+        400, joined("documents: expected at most ", most_rank_bytes, " bytes with the query before each, got ", bytes),
+        "documents");
   asked.most = std::min(count, fields.whole("top_n", 1, std::int64_t{1} << 30, count));
   asked.returns_documents = fields.flag("return_documents");
   return asked;
@@ -99,7 +106,7 @@ VectorWork::VectorWork(Service& service, const ServedModel& model, const char* k
 
 void VectorWork::cancel() {
   stop_work();
-  refuse(ApiError(503, "the request was cancelled"));
+  refuse(ApiError(410, "the request was cancelled"));
 }
 
 std::vector<llm::Request> VectorWork::requests() const {

@@ -26,7 +26,7 @@ class Engine {
 
   /// Has `task` done before the next pass. It must not throw.
   void post(std::function<void(const Schedulers&)> task);
-  /// The same with one of the schedulers.
+  /// Has it done with one of the schedulers.
   void post(std::size_t scheduler, std::function<void(llm::Scheduler&)> task);
 
  private:

@@ -12,7 +12,7 @@
 
 namespace bie::cli {
 
-/// Belongs to one request. What returns a text returns events, one or several or none.
+/// Belongs to one request. Texts that it returns are events, one or several or none.
 class Form {
  public:
   virtual ~Form() = default;
@@ -20,7 +20,7 @@ class Form {
   virtual Json whole() = 0;
   /// The first events.
   virtual std::string begin() { return ""; }
-  /// What was told of an answer last.
+  /// Tells what came of an answer.
   virtual std::string tell(std::size_t choice, const TextParts& parts, const Chances& chances) = 0;
   virtual std::string end_of(std::size_t choice) = 0;
   virtual std::string end() = 0;

@@ -405,7 +405,6 @@ void Server::run() {
       log::warn(formats::joined("a connection is closed: ", error.what()));
     }
 }
-void Server::stop() { impl_->io.stop(); }
 void Server::post(std::function<void()> call) { asio::post(impl_->io, std::move(call)); }
 std::int64_t Server::connections() const { return static_cast<std::int64_t>(impl_->connections.size()); }
 

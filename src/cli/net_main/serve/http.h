@@ -57,13 +57,11 @@ class Server {
   /// @throws std::runtime_error: the name is no address, or the port is taken.
   void listen(const std::string& host, int port);
   int port() const;
-  /// Serves until stop(), or until the exchanges that are under way when drain() is called have ended.
+  /// Serves until the exchanges that are under way when drain() is called have ended.
   void run();
-  /// From any thread, as post().
-  void stop();
   /// Takes no more connections, lets those that wait go, and ends run() once nothing is under way or the time is over.
   void drain(int seconds);
-  /// Calls `call` in the server's loop.
+  /// Calls `call` in the server's loop, from any thread.
   void post(std::function<void()> call);
   /// Calls `call` in the server's loop after so many seconds, unless the result is gone by then.
   [[nodiscard]] std::shared_ptr<void> after(int seconds, std::function<void()> call);

@@ -69,6 +69,7 @@ class MessageForm final : public Form {
 
   Json reason() const {
     const Choice& choice = answers_.choices.front();
+    if (choice.finish == "cancelled") return {{"stop_reason", "cancelled"}, {"stop_sequence", nullptr}};
     if (!choice.stop.empty()) return {{"stop_reason", "stop_sequence"}, {"stop_sequence", choice.stop}};
     const bool is_long = choice.finish == "length", had_room = choice.tokens < answers_.asked.request.tokens;
     return {{"stop_reason", !is_long   ? "end_turn"

@@ -1,4 +1,4 @@
-// What OpenAI's chats and completions have in common.
+// The form that OpenAI's chats and completions have in common.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ class OpenaiForm : public Form {
 
   /// The fields of a choice but for index, log-probabilities and finish.
   virtual Json content_of(const Choice& choice) const = 0;
-  /// The same of an event that tells nothing.
+  /// An event that tells nothing has these.
   virtual Json nothing() const = 0;
   virtual Json logprobs_of(const Chances& chances, std::int64_t* characters) const = 0;
   Json head(const char* kind) const;

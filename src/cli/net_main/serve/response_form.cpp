@@ -150,7 +150,7 @@ class ResponseForm final : public Form {
     return events;
   }
 
-  /// What no event has told of an item.
+  /// Tells what no event has told of an item.
   std::string delta(const Piece& piece) {
     Json json = at(kind() + ".delta");
     json["delta"] = piece.text.substr(told_);

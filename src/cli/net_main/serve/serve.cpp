@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 
 #include <CLI/Error.hpp>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -191,6 +192,8 @@ void serve(const ServeArguments& a, const Global& global) {
                  {"models", names}});
   }
   server.run();
+  // Nobody hears of signals from here on: what is left to end takes seconds at most.
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { std::_Exit(interrupted); });
 }
 
 }  // namespace bie::cli

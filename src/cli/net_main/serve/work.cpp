@@ -1,5 +1,6 @@
 #include "cli/net_main/serve/work.h"
 
+#include <new>
 #include <random>
 #include <utility>
 
@@ -51,6 +52,8 @@ void Work::start() {
         }));
     } catch (const formats::Error& error) {
       give_up(400, error.what());
+    } catch (const std::bad_alloc&) {
+      give_up(503, "the system has no memory for this request; come again later");
     }
   });
   patience_ =

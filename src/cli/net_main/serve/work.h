@@ -1,4 +1,4 @@
-// What the scheduler does for a request: it waits for its turn, is refused, left, or ended.
+// A request on its way through the scheduler: it waits for its turn, is refused, left, or ended.
 #pragma once
 
 #include <chrono>

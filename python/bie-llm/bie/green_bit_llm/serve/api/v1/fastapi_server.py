@@ -56,7 +56,7 @@ def setup_arg_parser() -> argparse.ArgumentParser:
     models = parser.add_mutually_exclusive_group()
     models.add_argument("--model", help="folder or GGUF file of the model; nothing is fetched")
     models.add_argument("--model_list", nargs="+", metavar="MODEL", help="folders or GGUF files of several models")
-    parser.add_argument("--chat_template", default="", help="the text of a chat template, in place of the models' own")
+    parser.add_argument("--chat_template", default="", help="the text of a chat template, in place of the model's own")
     parser.add_argument("--seqlen", type=_tokens, help="tokens of prompt and answer at most (default: the model's)")
     parser.add_argument("--api-key-file", help="file with a key in each line; clients must send one; not in 0.2.6")
     for name, reason in MEANINGLESS.items():
@@ -123,6 +123,8 @@ def serve_words(arguments: argparse.Namespace, models: dict[str, str]) -> list[s
     if arguments.seqlen is not None:
         words += ["--context", str(context_of(arguments.seqlen, list(models.values())))]
     if arguments.chat_template:
+        if len(models) > 1:
+            raise ArgumentError(f"expected one model with --chat_template, got {len(models)}")
         words += ["--template", _file_with(arguments.chat_template)]
     if arguments.api_key_file is not None:
         words += ["--api-key-file", arguments.api_key_file]
