@@ -138,8 +138,8 @@ void PageFolder::find_files() {
   for (fs::directory_iterator file(folder_, error), end; !error && file != end; file.increment(error)) {
     std::error_code gone;
     const std::string name = file->path().filename().string();
-    if (formats::is_unfinished(name) && name.find(std::string(ending) + ".") != std::string::npos)
-      formats::remove_unfinished(path_of(name.substr(0, name.find(ending)) + ending));
+    const std::string stem = name.substr(0, name.rfind(".tmp-"));
+    if (formats::is_unfinished(name) && is_page(stem)) formats::remove_unfinished(path_of(stem));
     if (!file->is_regular_file(gone) || !is_page(name)) continue;
     const auto bytes = static_cast<std::int64_t>(file->file_size(gone));
     const auto time = file->last_write_time(gone);
