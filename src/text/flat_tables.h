@@ -65,7 +65,7 @@ class MergesByPair {
 
   explicit MergesByPair(std::size_t most) : slots_(most), merges_(slots_.count()) {}
 
-  /// Of two merges of one pair the first one stays, or the last one.
+  /// The first of two merges of one pair stays, or the last one where that counts.
   void add(const Merge& merge, bool last_counts) {
     Merge& slot = merges_[place(merge.left, merge.right)];
     if (slot.left < 0 || last_counts) slot = merge;

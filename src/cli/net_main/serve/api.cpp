@@ -158,6 +158,11 @@ struct Api::Impl {
   void list_requests(const CallPointer& call);
   void end_request(const CallPointer& call);
   void complete(const CallPointer& call, const Interface& interface);
+  /// Fields of a request for vectors, and the tokens of its texts.
+  template <class Asked>
+  using AskedTexts = std::pair<Asked, std::vector<std::vector<std::int32_t>>>;
+  template <class Made, class Asked>
+  void answer_vectors(const CallPointer& call, AskedTexts<Asked> (*read)(const ServedModel& model, const Json& body));
   void embed(const CallPointer& call);
   void rank(const CallPointer& call);
   Work::Origin origin_of(const CallPointer& call);
@@ -387,39 +392,32 @@ void Api::Impl::begin(const std::shared_ptr<Work>& work) {
   work->start();
 }
 
+template <class Made, class Asked>
+void Api::Impl::answer_vectors(const CallPointer& call, AskedTexts<Asked> (*read)(const ServedModel&, const Json&)) {
+  with_body(call, read, [this, call](const ServedModel& model, AskedTexts<Asked> asked) {
+    begin(std::make_shared<Made>(service, model, std::move(asked.first), std::move(asked.second), origin_of(call)));
+  });
+}
+
 void Api::Impl::embed(const CallPointer& call) {
-  struct Read {
-    AskedEmbeddings asked;
-    std::vector<std::vector<std::int32_t>> texts;
-  };
-  const auto make = [](const ServedModel& model, const Json& body) -> Read {
-    Read read{asked_embeddings(body, model), {}};
-    for (const AskedText& text : read.asked.texts) {
-      read.texts.push_back(read_text(model, text));
-      check_length(model, "input", read.texts.back());
+  answer_vectors<Embeddings, AskedEmbeddings>(call, [](const ServedModel& model, const Json& body) {
+    AskedTexts<AskedEmbeddings> read{asked_embeddings(body, model), {}};
+    for (const AskedText& text : read.first.texts) {
+      read.second.push_back(read_text(model, text));
+      check_length(model, "input", read.second.back());
     }
     return read;
-  };
-  with_body(call, make, [this, call](const ServedModel& model, Read read) {
-    begin(std::make_shared<Embeddings>(service, model, std::move(read.asked), std::move(read.texts), origin_of(call)));
   });
 }
 
 void Api::Impl::rank(const CallPointer& call) {
-  struct Read {
-    AskedRanks asked;
-    std::vector<std::vector<std::int32_t>> texts;
-  };
-  const auto make = [](const ServedModel& model, const Json& body) -> Read {
-    Read read{asked_ranks(body, model), {}};
-    for (const std::string& document : read.asked.documents) {
-      read.texts.push_back(rank_prompt(model, read.asked.query, document));
-      check_length(model, "documents", read.texts.back());
+  answer_vectors<Ranks, AskedRanks>(call, [](const ServedModel& model, const Json& body) {
+    AskedTexts<AskedRanks> read{asked_ranks(body, model), {}};
+    for (const std::string& document : read.first.documents) {
+      read.second.push_back(rank_prompt(model, read.first.query, document));
+      check_length(model, "documents", read.second.back());
     }
     return read;
-  };
-  with_body(call, make, [this, call](const ServedModel& model, Read read) {
-    begin(std::make_shared<Ranks>(service, model, std::move(read.asked), std::move(read.texts), origin_of(call)));
   });
 }
 

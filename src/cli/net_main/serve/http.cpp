@@ -171,7 +171,7 @@ class Server::Connection final : public Exchange, public std::enable_shared_from
                             beast::iequals(header[beast::http::field::transfer_encoding], "chunked"));
   }
 
-  /// What the header says: fields that come behind the body are none of it.
+  /// Keeps the fields of the header before the body comes, behind which others may stand that are none of it.
   void take_header() {
     const auto& header = parser_->get();
     const auto hosts = header.count(beast::http::field::host);
