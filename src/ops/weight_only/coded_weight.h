@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "ops/backend/weight_only.h"
 #include "ops/dispatcher.h"
@@ -19,6 +20,11 @@ struct WeightArgs {
   OptTensor g_idx, q_perm;
   at::OptionalIntArrayRef bit_rows;
 };
+
+/// bit_rows of a list, which has to outlive it: none where the list is empty.
+inline at::OptionalIntArrayRef bit_rows_of(const std::vector<std::int64_t>& list) {
+  return list.empty() ? at::OptionalIntArrayRef() : at::OptionalIntArrayRef(list);
+}
 
 /// Refuses unless shapes and dtypes fit a weight of k input features. Reads no values, and is fit for meta tensors.
 void check_weight_args(const char* op, const WeightArgs& a, std::int64_t k);

@@ -200,17 +200,14 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
       return at >= 0 && ctx->needs_input_grad(static_cast<std::size_t>(at));
     };
     const auto dtype = [&](const char* name) { return static_cast<at::ScalarType>(ctx->saved_data.at(name).toInt()); };
-    std::vector<std::int64_t> list;
-    OptInts bit_rows;
-    if (const auto it = ctx->saved_data.find("bit_rows"); it != ctx->saved_data.end()) {
-      list = it->second.toIntVector();
-      bit_rows = OptInts(at::IntArrayRef(list));
-    }
+    std::vector<std::int64_t> bit_rows;
+    if (const auto it = ctx->saved_data.find("bit_rows"); it != ctx->saved_data.end())
+      bit_rows = it->second.toIntVector();
     const bool want_x = ctx->needs_input_grad(0), want_weight = wanted("anchor_edge");
     auto [x, weight] =
         op.call(grads[0], saved[0], saved[1], saved[2], none_if_undefined(saved[3]), ctx->saved_data.at("bits").toInt(),
                 ctx->saved_data.at("group_size").toInt(), none_if_undefined(saved[4]), none_if_undefined(saved[5]),
-                bit_rows, none_if_undefined(saved[6]), want_x, want_weight);
+                bit_rows_of(bit_rows), none_if_undefined(saved[6]), want_x, want_weight);
     at::Tensor bias;
     if (wanted("bias_edge"))
       bias = grads[0].reshape_symint({-1, grads[0].sym_size(-1)}).sum(0, false, at::kFloat).to(dtype("bias_dtype"));
@@ -250,19 +247,18 @@ at::Tensor prepack_meta(const at::Tensor& qweight, const at::Tensor& scales, con
 
 at::Tensor weight_only_linear(const at::Tensor& x, const CodedWeightTensors& w, const at::Tensor& bias,
                               const WeightOnlyLinearOptions& o) {
-  const OptInts bit_rows = w.bit_rows.empty() ? OptInts() : OptInts(at::IntArrayRef(w.bit_rows));
   return call({x, w.qweight, w.scales, none_if_undefined(w.zeros), none_if_undefined(bias), w.bits, w.group_size,
-               none_if_undefined(w.g_idx), none_if_undefined(w.q_perm), bit_rows, none_if_undefined(o.channel_scale),
-               none_if_undefined(o.anchor), none_if_undefined(o.panels), o.int8_activations});
+               none_if_undefined(w.g_idx), none_if_undefined(w.q_perm), bit_rows_of(w.bit_rows),
+               none_if_undefined(o.channel_scale), none_if_undefined(o.anchor), none_if_undefined(o.panels),
+               o.int8_activations});
 }
 
 at::Tensor weight_only_prepack(const CodedWeightTensors& w, std::int64_t in_features, bool int8_activations) {
   static const auto op =
       find_op<at::Tensor(const at::Tensor&, const at::Tensor&, const OptTensor&, std::int64_t, std::int64_t,
                          std::int64_t, const OptTensor&, const OptTensor&, OptInts, bool)>("bie::weight_only_prepack");
-  const OptInts bit_rows = w.bit_rows.empty() ? OptInts() : OptInts(at::IntArrayRef(w.bit_rows));
   return op.call(w.qweight, w.scales, none_if_undefined(w.zeros), in_features, w.bits, w.group_size,
-                 none_if_undefined(w.g_idx), none_if_undefined(w.q_perm), bit_rows, int8_activations);
+                 none_if_undefined(w.g_idx), none_if_undefined(w.q_perm), bit_rows_of(w.bit_rows), int8_activations);
 }
 
 }  // namespace bie::ops

@@ -137,10 +137,6 @@ void step_meta(const at::Tensor& qweight, const at::Tensor&, const OptTensor& ze
   check("rest", rest);
 }
 
-OptInts runs_in(const CodedWeightTensors& w) {
-  return w.bit_rows.empty() ? OptInts() : OptInts(at::IntArrayRef(w.bit_rows));
-}
-
 }  // namespace
 
 at::Tensor weight_only_open(const CodedWeightTensors& w, std::int64_t in_features,
@@ -150,7 +146,7 @@ at::Tensor weight_only_open(const CodedWeightTensors& w, std::int64_t in_feature
                          std::int64_t, const OptTensor&, const OptTensor&, OptInts, std::optional<at::ScalarType>)>(
           "bie::weight_only_open");
   return op.call(w.qweight, w.scales, none_if_undefined(w.zeros), in_features, w.bits, w.group_size,
-                 none_if_undefined(w.g_idx), none_if_undefined(w.q_perm), runs_in(w), dtype);
+                 none_if_undefined(w.g_idx), none_if_undefined(w.q_perm), bit_rows_of(w.bit_rows), dtype);
 }
 
 at::Tensor weight_only_pack(const at::Tensor& values, const CodedWeightTensors& w) {
@@ -159,7 +155,7 @@ at::Tensor weight_only_pack(const at::Tensor& values, const CodedWeightTensors& 
                          const OptTensor&, const OptTensor&, OptInts, bool, std::int64_t, std::int64_t, std::int64_t)>(
           "bie::weight_only_pack");
   return op.call(values, w.scales, none_if_undefined(w.zeros), w.bits, w.group_size, none_if_undefined(w.g_idx),
-                 none_if_undefined(w.q_perm), runs_in(w), /*at_random=*/false, 0, 0, 0);
+                 none_if_undefined(w.q_perm), bit_rows_of(w.bit_rows), /*at_random=*/false, 0, 0, 0);
 }
 
 void diode_mix_weight_only_(const CodedWeightTensors& w, const at::Tensor& grad, const at::Tensor& exp_avg_l,
@@ -171,7 +167,7 @@ void diode_mix_weight_only_(const CodedWeightTensors& w, const at::Tensor& grad,
       double, double, double, double, bool, bool, std::int64_t, std::int64_t)>("bie::diode_mix_weight_only_");
   op.call(w.qweight, w.scales, none_if_undefined(w.zeros), grad, none_if_undefined(exp_avg_l),
           none_if_undefined(exp_avg_s), none_if_undefined(rest), w.bits, w.group_size, none_if_undefined(w.g_idx),
-          none_if_undefined(w.q_perm), runs_in(w), o.step, o.lr, o.beta1, o.beta2, o.eps, o.weight_decay,
+          none_if_undefined(w.q_perm), bit_rows_of(w.bit_rows), o.step, o.lr, o.beta1, o.beta2, o.eps, o.weight_decay,
           o.correct_bias, moves_zeros, o.seed, o.stream);
 }
 
