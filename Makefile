@@ -1,6 +1,6 @@
 # Entry points; the work is done in tools/ and CMake.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-build build test check test-cpus test-llm test-serve test-arm demo demo-llm wheel bench docs format lint clean
+.PHONY: help setup setup-build build test check test-cpus test-llm test-serve test-arm test-torch demo demo-llm wheel bench docs format lint clean
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PYTHON := .venv/bin/python
@@ -39,7 +39,10 @@ test-arm: setup  ## all of 64-bit ARM under qemu, by g++ and clang; installs com
 	@sh tools/arm_sysroot.sh build/aarch64-sysroot || echo "the command is not tested"
 	@$(PYTHON) tools/run_tests.py --only aarch64 --only arm
 
-wheel: setup  ## wheels of bitorch_engine, bie-cli and bie-llm in dist/, tried in empty environments
+test-torch:  ## the wheels of make wheel beside every torch they are for; gigabytes, and an hour of two cores
+	@sh tools/test_torch.sh
+
+wheel: setup  ## wheels of all four packages in dist/, for every torch of tools/torches.txt, tried in empty environments
 	@sh tools/make_wheels.sh
 
 demo: setup-build  ## train and run a low-bit network on the digits that come with the program

@@ -56,6 +56,13 @@ function(bie_use_clang target)
   endif()
 endfunction()
 
+# What the operators call of these targets may lie in another library, libbie_core.so of a wheel. Calls within one library
+# stay direct.
+function(bie_show_symbols target)
+  set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET default CUDA_VISIBILITY_PRESET default)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-semantic-interposition>)
+endfunction()
+
 # Code of intrinsics: by clang where it is there. g++ 12 finds uninitialised variables in its own AVX-512 headers.
 function(bie_compile_intrinsics target)
   bie_use_clang(${target})

@@ -5,11 +5,9 @@ if(POLICY CMP0167)
 endif()
 set(bie_libraries ZLIB=zlib1g-dev PNG=libpng-dev Libcsv=libcsv-dev TurboJPEG=libturbojpeg0-dev Libwebp=libwebp-dev Libexif=libexif-dev Stb=libstb-dev
   nlohmann_json=nlohmann-json3-dev CLI11=libcli11-dev spdlog=libspdlog-dev)
-if(NOT SKBUILD)  # a wheel holds the half of the command that has torch
-  # Its small library alone, and in the program: what runs nets depends on no other package.
-  set(Protobuf_USE_STATIC_LIBS ON)
-  list(APPEND bie_libraries Protobuf=libprotobuf-dev Pcre2=libpcre2-dev Utf8proc=libutf8proc-dev Boost=libboost-dev)
-endif()
+# Protobuf's small library alone, and in the program: what runs nets depends on no other package.
+set(Protobuf_USE_STATIC_LIBS ON)
+list(APPEND bie_libraries Protobuf=libprotobuf-dev Pcre2=libpcre2-dev Utf8proc=libutf8proc-dev Boost=libboost-dev)
 foreach(library ${bie_libraries})
   string(REPLACE "=" ";" library ${library})
   list(POP_FRONT library name)

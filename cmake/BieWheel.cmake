@@ -1,5 +1,5 @@
-# What a Python wheel holds beside Python: for the package bie the operators, for bie-cli the command with a copy of its own
-# of them, each inside its package. The torch folder is two up and beside, wherever the environment is.
+# What a Python wheel holds beside Python: for the package bie the operators, for bie-cli the command, whose half with torch
+# uses the libraries of the package bie. torch's folder is beside the packages, wherever the environment is.
 if(BIE_LLM_LIBRARY_ONLY)
   set_property(TARGET bie_llm_shared PROPERTY VERSION)  # a wheel holds no links
   set_property(TARGET bie_llm_shared PROPERTY SOVERSION)
@@ -13,12 +13,26 @@ endif()
 if(NOT TARGET bie_ops)
   message(FATAL_ERROR "bie: a wheel needs the operators, so it cannot be built with BIE_KERNELS_ONLY")
 endif()
-set(bie_package bie)
+# The name of the folder of one torch, as python/bie/_library.py and bie_cli look for it.
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" bie_torch_folder "${BIE_TORCH_VERSION}")
+set(bie_torch_folder torch-${bie_torch_folder})
+set_target_properties(bie_ops PROPERTIES INSTALL_RPATH "$ORIGIN/..;$ORIGIN/../../../torch/lib")
+install(TARGETS bie_core LIBRARY DESTINATION bie/lib COMPONENT bitorch_engine)
+install(TARGETS bie_ops LIBRARY DESTINATION bie/lib/${bie_torch_folder} COMPONENT bitorch_engine_torch)
+install(FILES $<TARGET_FILE_DIR:bie_ops>/torch_version.txt
+  DESTINATION bie/lib/${bie_torch_folder} COMPONENT bitorch_engine_torch)
+set(bie_wheels bitorch_engine)
 if(TARGET bie)
-  set(bie_package bie_cli)
-  set_target_properties(bie PROPERTIES INSTALL_RPATH "$ORIGIN/../lib;$ORIGIN/../../torch/lib")
-  install(TARGETS bie RUNTIME DESTINATION ${bie_package}/bin COMPONENT wheel)
+  set(bie_libraries "$ORIGIN/../../../bie/lib")
+  set_target_properties(bie_torch_program PROPERTIES
+    INSTALL_RPATH "${bie_libraries}/${bie_torch_folder};${bie_libraries};$ORIGIN/../../../torch/lib")
+  install(TARGETS bie RUNTIME DESTINATION bie_cli/bin COMPONENT bie_cli)
+  install(TARGETS bie_torch_program RUNTIME DESTINATION bie_cli/lib/${bie_torch_folder} COMPONENT bie_cli_torch)
+  list(APPEND bie_wheels bie_cli)
 endif()
-set_target_properties(bie_ops PROPERTIES INSTALL_RPATH "$ORIGIN/../../torch/lib")
-install(TARGETS bie_ops LIBRARY DESTINATION ${bie_package}/lib COMPONENT wheel)
-install(FILES $<TARGET_FILE_DIR:bie_ops>/torch_version.txt DESTINATION ${bie_package}/lib COMPONENT wheel)
+# What tools/make_wheels.sh built for other torches: the same components of other builds.
+foreach(wheel IN LISTS bie_wheels)
+  if(DEFINED ENV{BIE_OTHER_TORCHES})
+    install(DIRECTORY $ENV{BIE_OTHER_TORCHES}/${wheel}/ DESTINATION . COMPONENT ${wheel}_torch USE_SOURCE_PERMISSIONS)
+  endif()
+endforeach()

@@ -8,12 +8,21 @@ find_program(BIE_PYTHON NAMES python3 python HINTS ${PROJECT_SOURCE_DIR}/.venv/b
 if(NOT BIE_PYTHON)
   find_program(BIE_PYTHON NAMES python3 python REQUIRED)
 endif()
-execute_process(
-  COMMAND ${BIE_PYTHON} -c "import importlib.util as u, os; print(os.path.dirname(u.find_spec('torch').origin))"
-  OUTPUT_VARIABLE BIE_TORCH_DIR OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE bie_torch_missing)
-if(bie_torch_missing)
-  message(FATAL_ERROR "bie: ${BIE_PYTHON} has no torch. Run `make setup`, name another with -DBIE_PYTHON=..., "
-                      "or build the kernels alone with -DBIE_KERNELS_ONLY=ON.")
+set(BIE_TORCH_DIR "" CACHE PATH "The folder torch; empty: that of BIE_PYTHON")
+if(NOT BIE_TORCH_DIR)
+  # pip hides the environment that it builds for by PYTHON variables, which -E ignores.
+  foreach(bie_ignores "" -E)
+    execute_process(
+      COMMAND ${BIE_PYTHON} ${bie_ignores} -c "import importlib.util as u, os; print(os.path.dirname(u.find_spec('torch').origin))"
+      OUTPUT_VARIABLE BIE_TORCH_DIR OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE bie_torch_missing)
+    if(NOT bie_torch_missing)
+      break()
+    endif()
+  endforeach()
+  if(bie_torch_missing)
+    message(FATAL_ERROR "bie: ${BIE_PYTHON} has no torch. Run `make setup`, name another with -DBIE_PYTHON=..., "
+                        "or build the kernels alone with -DBIE_KERNELS_ONLY=ON.")
+  endif()
 endif()
 file(STRINGS ${BIE_TORCH_DIR}/version.py bie_torch_version_line REGEX "^__version__ ")
 string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" BIE_TORCH_VERSION "${bie_torch_version_line}")
@@ -25,9 +34,12 @@ foreach(compiler ${CMAKE_CXX_COMPILER} ${CMAKE_CUDA_HOST_COMPILER})
   execute_process(COMMAND ${compiler} -print-file-name=libstdc++.so
                   OUTPUT_VARIABLE bie_shared_libstdcxx OUTPUT_STRIP_TRAILING_WHITESPACE)
   if(NOT EXISTS "${bie_shared_libstdcxx}")
+    # What CMake keeps of these compilers goes, so that the next try takes others.
+    unset(CMAKE_CXX_COMPILER CACHE)
+    unset(CMAKE_CUDA_HOST_COMPILER CACHE)
+    file(REMOVE_RECURSE ${CMAKE_PLATFORM_INFO_DIR})
     message(FATAL_ERROR "bie: ${compiler} has no shared libstdc++, which torch and its operators must have in common; "
-                        "name another compiler in the environment variables CXX and CUDAHOSTCXX, and delete ${CMAKE_BINARY_DIR}/CMakeCache.txt, "
-                        "which keeps this one.")
+                        "name another compiler in the environment variables CXX and CUDAHOSTCXX.")
   endif()
 endforeach()
 

@@ -1,14 +1,62 @@
-"""Metadata of the wheel: it requires the minor version of torch that is in the environment which builds it."""
+"""Which torch a wheel is built beside, and what its metadata say of it."""
 
-from importlib.metadata import version
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+OLDEST = "2.11"
+_CODE = "from importlib.metadata import version; print(version('torch'))"
 
 
-def dynamic_metadata(settings, project) -> dict[str, list[str]]:
-    major, minor = version("torch").split(".")[:2]
+def torch_at_hand() -> str | None:
+    """The version of torch in this environment, or in the one that pip builds for: pip hides that from the
+    environment of a build by PYTHON variables, which -E ignores."""
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        asked = subprocess.run([sys.executable, "-E", "-c", _CODE], capture_output=True, text=True)
+        return asked.stdout.strip() or None
+
+
+def minor(version: str) -> tuple[int, int]:
+    first, second = version.split(".")[:2]
+    return int(first), int(second)
+
+
+def other_torches() -> list[tuple[int, int]]:
+    """The minor versions whose libraries tools/make_wheels.sh laid into the folder BIE_OTHER_TORCHES."""
+    folder = os.environ.get("BIE_OTHER_TORCHES")
+    found = [re.fullmatch(r"torch-(\d+)\.(\d+)", path.name) for path in Path(folder).rglob("torch-*")] if folder else []
+    return [(int(match[1]), int(match[2])) for match in found if match]
+
+
+def torch_requirement() -> str:
+    at_hand = torch_at_hand()
+    if at_hand is None:
+        raise RuntimeError("no torch is in this environment, beside which bie could be built")
+    fitting = sorted({minor(at_hand), *other_torches()})
+    if len(fitting) == 1:
+        return "torch=={}.{}.*".format(*fitting[0])
+    (first, oldest), (second, newest) = fitting[0], fitting[-1]
+    if first != second or len(fitting) != newest - oldest + 1:
+        raise RuntimeError(f"the versions of torch {fitting} have a gap, which a requirement cannot say")
+    return f"torch>={first}.{oldest},<{first}.{newest + 1}"
+
+
+def dynamic_metadata(settings: dict[str, str], project: dict) -> dict:
+    """`{"extra": NAME}` of pyproject.toml: an extra which brings the package of the operators in this version, and
+    torch by it. Nothing: a requirement of torch."""
+    if "extra" in settings:
+        return {"optional-dependencies": {settings["extra"]: [f"bitorch_engine=={project['version']}"]}}
     # Without numpy, which we do not use, torch warns when it is imported.
-    return {"dependencies": [f"torch=={major}.{minor}.*", "numpy"]}
+    return {"dependencies": [torch_requirement(), "numpy"]}
 
 
-def dynamic_wheel(settings) -> dict[str, bool]:
+def dynamic_wheel(settings: dict[str, str]) -> dict[str, bool]:
     """A wheel made from the source distribution may have been built beside another torch."""
-    return {"dependencies": True}
+    return {} if "extra" in settings else {"dependencies": True}

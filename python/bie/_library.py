@@ -1,8 +1,9 @@
 """Loads the operators, `torch.ops.bie`, from the shared library libbie_ops.so.
 
-The library is the one the package was installed with. The environment variable BIE_OPS_LIBRARY names another, such as
-build/release/src/ops/libbie_ops.so of a development build. torch_version.txt beside a library says which torch it was
-built with: it fits that minor version and no other.
+The package has one library for each minor version of torch it was built for, lib/torch-2.15/libbie_ops.so and others,
+and one library of kernels, lib/libbie_core.so, which they share. The environment variable BIE_OPS_LIBRARY names another
+library of operators, such as build/release/src/ops/libbie_ops.so of a development build. torch_version.txt beside a
+library says which torch it was built with: it fits that minor version and no other.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from pathlib import Path
 import torch
 
 from bie import __path__ as _package_folders
+
+_BUILD = "build bie beside this torch with pip install --no-deps and the folder of its sources"
 
 
 def load() -> None:
@@ -55,14 +58,28 @@ def _find() -> Path:
             raise ImportError(f"BIE_OPS_LIBRARY names {named}, and there is no such file")
         return Path(named)
     # An editable install keeps sources and libraries in two folders.
-    candidates = [Path(folder, "lib", "libbie_ops.so") for folder in _package_folders]
+    folders = [Path(folder, "lib") for folder in _package_folders]
+    candidates = [folder / f"torch-{_minor(torch.__version__)}" / "libbie_ops.so" for folder in folders]
     for candidate in candidates:
         if candidate.is_file():
             return candidate
+    others = [library.parent.name for folder in folders for library in folder.glob("torch-*/libbie_ops.so")]
+    if others:
+        fitting = sorted(
+            (name.removeprefix("torch-") for name in others), key=lambda text: [*map(int, text.split("."))]
+        )
+        raise ImportError(
+            f"expected torch {_listed(fitting)}, which this package of bie has operators for, got torch "
+            f"{torch.__version__}: {_BUILD}"
+        )
     raise ImportError(
         f"the operators of bie are missing, {candidates[0]}: install the package with pip, "
         "or name a libbie_ops.so in BIE_OPS_LIBRARY"
     )
+
+
+def _listed(versions: list[str]) -> str:
+    return versions[0] if len(versions) == 1 else f"{', '.join(versions[:-1])} or {versions[-1]}"
 
 
 def _check_torch(library: Path) -> None:
@@ -75,7 +92,7 @@ def _check_torch(library: Path) -> None:
     if wanted != _minor(torch.__version__):
         raise ImportError(
             f"the operators of bie were built with torch {built} and this is torch {torch.__version__}: "
-            f"install torch=={wanted}.*, or build the package beside this torch with pip install --no-build-isolation"
+            f"install torch=={wanted}.*, or {_BUILD}"
         )
 
 

@@ -19,6 +19,7 @@ from bie import _library
 DISTRIBUTION = metadata.distribution("bitorch_engine")
 PACKAGES = ("bie", "bitorch_engine")
 SCRIPT = Path(sys.executable).with_name("bie")
+TORCH_FOLDER = "torch-" + ".".join(torch.__version__.split(".")[:2])
 
 
 def installed(*parts: str, package=bie) -> Path:
@@ -47,10 +48,9 @@ def refusal(process: subprocess.CompletedProcess) -> str:
 
 @pytest.fixture
 def copied(tmp_path) -> Path:
-    """A copy of the library with the file that says its torch."""
-    for name in ("libbie_ops.so", "torch_version.txt"):
-        shutil.copy(installed("lib", name), tmp_path)
-    return tmp_path / "libbie_ops.so"
+    """A copy of the library with the file that says its torch, and above it the library that all torches share."""
+    shutil.copytree(installed("lib"), tmp_path / "lib")
+    return tmp_path / "lib" / TORCH_FOLDER / "libbie_ops.so"
 
 
 MAPPED = "print(*sorted({line.split()[-1] for line in open('/proc/self/maps') if 'libbie_ops' in line}))"
@@ -138,7 +138,7 @@ def test_a_library_for_another_torch(copied):
     said = refusal(run_python("import bie.nn", BIE_OPS_LIBRARY=str(copied)))
     assert said == (
         f"the operators of bie were built with torch 1.13.1 and this is torch {torch.__version__}: "
-        "install torch==1.13.*, or build the package beside this torch with pip install --no-build-isolation"
+        "install torch==1.13.*, or build bie beside this torch with pip install --no-deps and the folder of its sources"
     )
 
 
@@ -166,9 +166,37 @@ def test_a_package_without_its_library(tmp_path, monkeypatch):
     with pytest.raises(ImportError) as refused:
         _library._find()
     assert str(refused.value) == (
-        f"the operators of bie are missing, {tmp_path}/lib/libbie_ops.so: install the package with pip, "
+        f"the operators of bie are missing, {tmp_path}/lib/{TORCH_FOLDER}/libbie_ops.so: install the package with pip, "
         "or name a libbie_ops.so in BIE_OPS_LIBRARY"
     )
+
+
+@pytest.mark.parametrize(
+    ("others", "listed"),
+    [(["2.9"], "2.9"), (["2.10", "2.9"], "2.9 or 2.10"), (["2.11", "2.9", "2.10"], "2.9, 2.10 or 2.11")],
+)
+def test_a_package_for_other_torches(tmp_path, monkeypatch, others, listed):
+    monkeypatch.delenv("BIE_OPS_LIBRARY", raising=False)
+    monkeypatch.setattr(_library, "_package_folders", [str(tmp_path)])
+    monkeypatch.setattr(torch, "__version__", "2.99.1+cu999")
+    for other in others:
+        (tmp_path / f"lib/torch-{other}").mkdir(parents=True)
+        (tmp_path / f"lib/torch-{other}/libbie_ops.so").touch()
+    with pytest.raises(ImportError) as refused:
+        _library._find()
+    assert str(refused.value) == (
+        f"expected torch {listed}, which this package of bie has operators for, got torch 2.99.1+cu999: "
+        "build bie beside this torch with pip install --no-deps and the folder of its sources"
+    )
+
+
+def test_the_library_of_this_torch_is_taken_among_several(tmp_path, monkeypatch):
+    monkeypatch.delenv("BIE_OPS_LIBRARY", raising=False)
+    monkeypatch.setattr(_library, "_package_folders", [str(tmp_path / "absent"), str(tmp_path)])
+    for folder in ("torch-2.1", TORCH_FOLDER, TORCH_FOLDER + "1"):
+        (tmp_path / "lib" / folder).mkdir(parents=True)
+        (tmp_path / "lib" / folder / "libbie_ops.so").touch()
+    assert _library._find() == tmp_path / "lib" / TORCH_FOLDER / "libbie_ops.so"
 
 
 @pytest.mark.parametrize("name", PACKAGES)
@@ -192,7 +220,7 @@ def test_module_without_the_command(name):
 
 def test_the_package_holds_the_operators_alone():
     names = {Path(str(path)).name for path in DISTRIBUTION.files}
-    assert "libbie_ops.so" in names
+    assert {"libbie_core.so", "libbie_ops.so"} <= names
     assert not {"bie", "bie_cli"} & names
     assert {path.parts[0] for path in DISTRIBUTION.files if path.suffix in (".py", ".so")} == set(PACKAGES)
 
@@ -217,36 +245,103 @@ def test_script_passes_arguments_and_status_on():
 def test_script_imports_neither_torch_nor_the_package():
     process = run_python(
         "import os, sys\n"
-        "os.execve = lambda path, words, env: print(path, words, env['LD_LIBRARY_PATH'], sep='\\n')\n"
+        "os.execve = lambda path, words, env: print(\n"
+        "    path, words, env['LD_LIBRARY_PATH'], env['BIE_TORCH_PROGRAM'], 'BIE_TORCH_MISSING' in env, sep='\\n')\n"
         "sys.argv = ['bie', 'a b', '--c']\n"
         "import bie_cli; bie_cli.main()\n"
         "assert not {'torch', 'bie', 'bitorch_engine'} & set(sys.modules)",
         LD_LIBRARY_PATH="/elsewhere",
     )
     assert process.returncode == 0, process.stderr
-    torch_libraries = Path(torch.__file__).parent / "lib"
+    operators = installed("lib", TORCH_FOLDER)
     assert process.stdout.splitlines() == [
         str(installed("bin", "bie", package=bie_cli)),
         "['bie', 'a b', '--c']",
-        f"{torch_libraries}:/elsewhere",
+        f"{operators}:{operators.parent}:{Path(torch.__file__).parent / 'lib'}:/elsewhere",
+        str(installed("lib", TORCH_FOLDER, "bie-torch", package=bie_cli)),
+        "False",
     ]
 
 
-@pytest.mark.parametrize(("absent", "said"), [("bie_cli", "without its program"), ("torch", "not installed")])
-def test_script_says_what_is_absent(monkeypatch, absent, said):
-    monkeypatch.setattr(bie_cli, "_locate", lambda package, *_: None if package == absent else package)
-    with pytest.raises(SystemExit, match=f"^bie: .*{absent.replace('_', '-')} .*{said}"):
+def test_script_without_its_program(monkeypatch):
+    monkeypatch.setattr(bie_cli, "_locate", lambda package, *_: None)
+    with pytest.raises(
+        SystemExit, match=r"^bie: the package bie-cli is installed without its program; install it again"
+    ):
         bie_cli.run([])
 
 
+@pytest.fixture
+def said_of_torch(tmp_path, monkeypatch):
+    """What the half with torch says where the packages of a folder, and no others, are installed."""
+
+    def said(*files: str, version: str = "2.99.1+cu999") -> str:
+        for name in files:
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"__version__ = '{version}'\n" if path.name == "version.py" else "")
+
+        def locate(package: str, *parts: str) -> Path | None:
+            path = tmp_path.joinpath(package, *parts)
+            return path if path.exists() else None
+
+        monkeypatch.setattr(bie_cli, "_locate", locate)
+        with pytest.raises(LookupError) as refused:
+            bie_cli._torch_half()
+        return refused.value.args[0]
+
+    return said
+
+
+def test_script_without_torch(said_of_torch):
+    assert said_of_torch() == "torch is not installed; pip install 'bie-cli[torch]'"
+
+
+def test_script_beside_another_torch(said_of_torch):
+    programs = ("bie_cli/lib/torch-2.9/bie-torch", "bie_cli/lib/torch-2.10/bie-torch")
+    assert said_of_torch("torch/version.py", *programs) == "expected torch 2.9 or 2.10, got torch 2.99.1+cu999"
+
+
+def test_script_without_the_operators(said_of_torch):
+    assert said_of_torch("torch/version.py", "bie_cli/lib/torch-2.99/bie-torch") == (
+        "bitorch_engine, which has the operators, is not installed for torch 2.99; pip install 'bie-cli[torch]'"
+    )
+
+
+def test_script_beside_a_torch_without_a_version(said_of_torch):
+    assert said_of_torch("torch/version.py", version="unknown").endswith("version.py names no version of torch")
+
+
+def test_what_the_half_without_torch_says_where_the_other_is_missing():
+    binary = installed("bin", "bie", package=bie_cli)
+    told = run(binary, "train", "x", BIE_TORCH_MISSING="expected torch 2.9, got torch 2.99")
+    assert (told.returncode, told.stdout) == (1, "")
+    sentence = "error: bie train needs the training half of bie, which has torch: "
+    assert told.stderr == sentence + "expected torch 2.9, got torch 2.99\n"
+    assert run(binary, "train", "x").stderr == sentence + "pip install 'bie-cli[torch]'\n"
+
+
+def test_script_has_language_models(tmp_path):
+    write_model(tmp_path / "model.gguf", "llama", "Q8_0")
+    process = run(SCRIPT, "generate", tmp_path / "model.gguf", "--prompt", "abc", "--tokens", "3", "--quiet")
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout
+
+
 def test_metadata():
-    built = installed("lib", "torch_version.txt").read_text().strip()
-    major, minor, _ = built.split(".")
-    assert f"torch=={major}.{minor}.*" in DISTRIBUTION.requires
+    minors = sorted(int(path.name.split(".")[1]) for path in installed("lib").glob("torch-*"))
+    only, several = f"torch==2.{minors[0]}.*", f"torch<2.{minors[-1] + 1},>=2.{minors[0]}"
+    assert (only if len(minors) == 1 else several) in DISTRIBUTION.requires
     assert bie.__version__ == DISTRIBUTION.version
     assert DISTRIBUTION.metadata["License-Expression"] == "Apache-2.0"
-    assert "Tag: py3-none-linux_x86_64" in DISTRIBUTION.read_text("WHEEL").splitlines()
-    assert "Root-Is-Purelib: false" in DISTRIBUTION.read_text("WHEEL").splitlines()
+    wheel = DISTRIBUTION.read_text("WHEEL").splitlines()
+    assert [line for line in wheel if line.startswith("Tag: py3-none-") and line.endswith("linux_x86_64")]
+    assert "Root-Is-Purelib: false" in wheel
+
+
+def test_the_command_requires_no_torch():
+    command = metadata.distribution("bie-cli")
+    assert command.requires == [f'bitorch_engine=={bie.__version__}; extra == "torch"']
 
 
 def test_contents():
@@ -257,13 +352,29 @@ def test_contents():
     assert [name for name in names if name.endswith((".h", ".a", ".cmake", ".cpp"))] == []
 
 
-def test_binaries_name_nothing_of_the_machine_that_built_them():
-    library = ("lib", "libbie_ops.so")
-    for path in (installed(*library), installed(*library, package=bie_cli), installed("bin", "bie", package=bie_cli)):
+def binaries() -> dict[str, Path]:
+    return {
+        "core": installed("lib", "libbie_core.so"),
+        "operators": installed("lib", TORCH_FOLDER, "libbie_ops.so"),
+        "bie": installed("bin", "bie", package=bie_cli),
+        "bie-torch": installed("lib", TORCH_FOLDER, "bie-torch", package=bie_cli),
+    }
+
+
+@pytest.mark.parametrize("name", ["core", "operators", "bie", "bie-torch"])
+def test_binaries_name_nothing_of_the_machine_that_built_them(name):
+    data = binaries()[name].read_bytes()
+    assert (b"$ORIGIN/../../../torch/lib" in data) == (name in ("operators", "bie-torch"))
+    assert re.findall(rb"(?<![\w.>/-])/[\w.+-]+/[\w./+-]+\.(?:h|hpp|cpp|py)\b", data) == []
+    assert b"site-packages/torch/lib\0" not in data
+
+
+def test_no_binary_needs_a_certain_python():
+    libraries = [path for package in (bie, bie_cli) for path in Path(package.__path__[0]).rglob("*.so")]
+    for path in [*libraries, *binaries().values(), installed("llm", "lib", "libbie_llm.so")]:
         data = path.read_bytes()
-        assert b"$ORIGIN/../../torch/lib" in data
-        assert re.findall(rb"(?<![\w.>/-])/[\w.+-]+/[\w./+-]+\.(?:h|hpp|cpp|py)\b", data) == []
-        assert b"site-packages/torch/lib\0" not in data
+        assert data.startswith(b"\x7fELF") and b"libstdc++.so.6" in data
+        assert re.findall(rb"\0(?:_?Py[A-Z_]\w+|libpython[\w.]*)\0", data) == [], path
 
 
 def test_language_models_have_a_wheel_beside_this_one(tmp_path):

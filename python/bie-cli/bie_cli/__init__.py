@@ -1,4 +1,4 @@
-"""The console script `bie`: hands this process over to the packaged command, with torch's libraries in reach.
+"""The console script `bie`: hands this process over to the packaged command, with its half for this torch in reach.
 
 It imports nothing of torch, which takes longer than `bie --version`.
 """
@@ -7,27 +7,59 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 
-def _locate(package: str, *parts: str) -> str | None:
+def _locate(package: str, *parts: str) -> Path | None:
     """A file of a package that is not imported; an editable install keeps sources and binaries in two folders."""
     spec = importlib.util.find_spec(package)
     folders = (spec.submodule_search_locations if spec else None) or []
-    return next((path for folder in folders if os.path.exists(path := os.path.join(folder, *parts))), None)
+    return next((path for folder in folders if (path := Path(folder, *parts)).exists()), None)
+
+
+def _torch_half() -> tuple[Path, list[Path]]:
+    """The program for the torch of this environment, and the folders of the libraries it needs.
+
+    Raises LookupError, whose sentence says what is missing.
+    """
+    torch = _locate("torch", "version.py")
+    if torch is None:
+        raise LookupError("torch is not installed; pip install 'bie-cli[torch]'")
+    version = re.search(r"^__version__ = '((\d+\.\d+)[^']*)'", torch.read_text(), re.MULTILINE)
+    if version is None:
+        raise LookupError(f"{torch} names no version of torch")
+    folder = f"torch-{version[2]}"
+    program = _locate("bie_cli", "lib", folder, "bie-torch")
+    if program is None:
+        lib = _locate("bie_cli", "lib")
+        names = [path.name.removeprefix("torch-") for path in lib.glob("torch-*")] if lib else []
+        fitting = sorted(names, key=lambda name: [*map(int, name.split("."))])
+        raise LookupError(f"expected torch {' or '.join(fitting)}, got torch {version[1]}")
+    operators = _locate("bie", "lib", folder)
+    if operators is None:
+        raise LookupError(
+            f"bitorch_engine, which has the operators, is not installed for torch {version[2]}; "
+            "pip install 'bie-cli[torch]'"
+        )
+    return program, [operators, operators.parent, torch.parent / "lib"]
 
 
 def run(arguments: list[str]) -> NoReturn:
     binary = _locate("bie_cli", "bin", "bie")
     if binary is None:
         sys.exit("bie: the package bie-cli is installed without its program; install it again with pip")
-    libraries = _locate("torch", "lib")
-    if libraries is None:
-        sys.exit(f"bie: torch is not installed for {sys.executable}")
-    inherited = os.environ.get("LD_LIBRARY_PATH")
-    path = f"{libraries}{os.pathsep}{inherited}" if inherited else libraries
-    os.execve(binary, ["bie", *arguments], os.environ | {"LD_LIBRARY_PATH": path})
+    environment = dict(os.environ)
+    try:
+        program, libraries = _torch_half()
+        inherited = environment.get("LD_LIBRARY_PATH")
+        environment["LD_LIBRARY_PATH"] = os.pathsep.join([*map(str, libraries), *([inherited] if inherited else [])])
+        environment["BIE_TORCH_PROGRAM"] = str(program)
+    except LookupError as error:
+        environment["BIE_TORCH_MISSING"] = str(error)
+    os.execve(binary, ["bie", *arguments], environment)
 
 
 def main() -> NoReturn:

@@ -35,7 +35,7 @@ using namespace bie::cli;  // NOLINT(google-build-using-namespace)
 void need_net(const std::string& path) {
   if (!is_net(path))
     bie::formats::fail_file("file", path,
-                            "is no exported net; other models need the training half of bie: pip install bie-cli");
+                            "is no exported net; other models need the training half of bie: " + without_other_half());
 }
 
 void add_predict_of_nets(CLI::App& app, const Global& global) {
@@ -135,7 +135,7 @@ void add_absent(CLI::App& app, bool quantizes_nets) {
     command->allow_extras()->fallthrough(false)->group("In the training half");
     command->callback([name] {
       throw std::runtime_error("bie " + std::string(name) +
-                               " needs the training half of bie, which has torch: pip install bie-cli");
+                               " needs the training half of bie, which has torch: " + without_other_half());
     });
   }
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <stdexcept>
@@ -52,13 +53,20 @@ bool is_for_nets(const std::vector<std::string>& words) {
 
 void become_other_half(char** argv) {
   std::error_code error;
+  std::vector<fs::path> places;
+  if (const char* const named = std::getenv("BIE_TORCH_PROGRAM")) places.emplace_back(named);
   const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
-  if (error) return;
-  for (const fs::path& path : {folder / "bie-torch", folder / "../libexec/bie/bie-torch"}) {
+  if (!error) places.insert(places.end(), {folder / "bie-torch", folder / "../libexec/bie/bie-torch"});
+  for (const fs::path& path : places) {
     if (!fs::exists(path, error)) continue;
     ::execv(path.c_str(), argv);
     throw std::runtime_error(path.string() + " cannot be started: " + std::strerror(errno));
   }
+}
+
+std::string without_other_half() {
+  const char* const said = std::getenv("BIE_TORCH_MISSING");
+  return said ? said : "pip install 'bie-cli[torch]'";
 }
 
 }  // namespace bie::cli

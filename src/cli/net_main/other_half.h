@@ -1,4 +1,5 @@
-// The half of the command that has torch, a program of its own: bie-torch, beside this one or in ../libexec/bie.
+// The half of the command that has torch, a program of its own, bie-torch: beside this one, in ../libexec/bie, or where
+// the environment variable BIE_TORCH_PROGRAM says, as the console script of the wheel does.
 #pragma once
 
 #include <string>
@@ -12,5 +13,8 @@ bool is_for_nets(const std::vector<std::string>& words);
 
 /// Becomes the other half. Returns where there is none. @throws std::runtime_error where it cannot be started.
 void become_other_half(char** argv);
+
+/// What to do where there is no other half: of BIE_TORCH_MISSING, in which the console script says it, or in general.
+std::string without_other_half();
 
 }  // namespace bie::cli

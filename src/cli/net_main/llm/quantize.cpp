@@ -20,6 +20,7 @@
 #include "cli/net_main/llm/byte_size.h"
 #include "cli/net_main/llm/loaded_language.h"
 #include "cli/net_main/llm/type_options.h"
+#include "cli/net_main/other_half.h"
 #include "cli/support/command_files.h"
 #include "cli/support/inspect_weights.h"
 #include "cli/support/interrupt.h"
@@ -174,7 +175,8 @@ void quantize_language(const QuantizeArguments& arguments, const Global& global)
   if (!is_language_model(a.model) && std::filesystem::exists(a.model))
     throw std::runtime_error(a.model +
                              ": expected a GGUF file or a folder with a tokenizer; bie quantize of nets needs the "
-                             "training half of bie, which has torch: pip install bie-cli");
+                             "training half of bie, which has torch: " +
+                             without_other_half());
   check_type_options(a);
   check_method(a);
   CommandFiles files;

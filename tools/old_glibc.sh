@@ -1,0 +1,45 @@
+#!/bin/sh
+# What a wheel is linked with so that it runs on systems older than this one: Debian 11's C library (glibc 2.31) and C++
+# library (of GCC 10), unpacked into a folder; the system they are downloaded on does not change. What this compiler's C++
+# library has beyond that comes from its archive and stays hidden in what is linked, as in Red Hat's developer toolsets.
+# A second run does nothing.
+#
+# Usage: old_glibc.sh FOLDER; then LDFLAGS="-BFOLDER/link -LFOLDER/link FOLDER/link/compat.o".
+set -eu
+folder=$1
+[ ! -e "$folder/complete" ] || exit 0
+command -v apt-get >/dev/null && command -v dpkg >/dev/null || {
+  echo "old_glibc: this system has no apt-get" >&2
+  exit 1
+}
+rm -rf "$folder"
+mkdir -p "$folder/apt/lists/partial" "$folder/apt/archives/partial" "$folder/debs" "$folder/link"
+folder=$(cd "$folder" && pwd)
+: >"$folder/apt/status"
+mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null |
+  sed -n 's/^URIs: *\([^ ]*\/debian\)\/*$/\1/p; s/^deb  *\(\[[^]]*\] *\)\{0,1\}\([^ ]*\/debian\)\/* .*/\2/p' | head -n 1)
+keys=$(find /usr/share/keyrings -name 'debian-archive-keyring.*' | head -n 1)
+echo "deb [signed-by=$keys] ${mirror:-http://deb.debian.org/debian} bullseye main" >"$folder/apt/sources"
+apt() {
+  apt-get -qq -o Dir::State::lists="$folder/apt/lists" -o Dir::State::status="$folder/apt/status" -o Dir::Cache="$folder/apt" \
+    -o Dir::Etc::sourcelist="$folder/apt/sources" -o Dir::Etc::sourceparts=- -o APT::Sandbox::User=root "$@"
+}
+apt update
+(cd "$folder/debs" && apt download libc6 libc6-dev libstdc++6)
+for package in "$folder"/debs/*.deb; do dpkg -x "$package" "$folder"; done
+rm -rf "$folder/apt" "$folder/debs"
+
+run=$folder/lib/x86_64-linux-gnu
+dev=$folder/usr/lib/x86_64-linux-gnu
+cd "$folder/link"
+cp "$dev/crt1.o" "$dev/Scrt1.o" "$dev/crti.o" "$dev/crtn.o" .
+others="$run/libpthread.so.0 $run/libdl.so.2 $run/librt.so.1 $run/ld-linux-x86-64.so.2"
+echo "GROUP ( $run/libc.so.6 $dev/libc_nonshared.a AS_NEEDED ( $others ) )" >libc.so
+echo "GROUP ( $run/libm.so.6 AS_NEEDED ( $run/libmvec.so.1 ) )" >libm.so
+for name in pthread.so.0 dl.so.2 rt.so.1; do echo "INPUT ( $run/lib$name )" >"lib${name%%.*}.so"; done
+echo "GROUP ( $dev/libstdc++.so.6 $folder/link/libstdc++_newer.a )" >libstdc++.so
+cp "$(c++ -print-file-name=libstdc++.a)" libstdc++_newer.a
+# A switch of glibc 2.32, which the C++ library's headers read: whether a process has one thread, when counters of shared
+# pointers need no atomic operation. 0 is always right.
+echo '__attribute__((visibility("hidden"))) char __libc_single_threaded = 0;' | cc -x c -fPIC -c -o compat.o -
+: >"$folder/complete"

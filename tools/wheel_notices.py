@@ -1,0 +1,164 @@
+"""wheel_notices.py WHEEL BUILD OUT: copies a wheel to the folder OUT, with what is compiled into it by others written
+beside its licence: THIRD_PARTY.txt, the licences, and sboms/bie.cdx.json, a bill of materials (CycloneDX).
+
+What that is comes from ninja's records of the folder BUILD: the headers that its sources read and the archives that
+its programs were linked with, by the packages of this system and of Python. The system's compilers and C library are
+left out, and so are shared libraries: auditwheel, which lays them into the wheel, writes a bill of its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import time
+import zipfile
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from uuid import NAMESPACE_URL, uuid5
+
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.model.license import DisjunctiveLicense
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
+
+# Their licences have an exception for what they compile.
+_TOOLCHAIN = re.compile(r"^(libc6|linux-libc|libgcc|libstdc\+\+|libclang|libllvm|clang|gcc|g\+\+)")
+
+
+@dataclass(frozen=True, order=True)
+class Part:
+    kind: str  # deb, pypi or generic: of a package URL
+    name: str
+    version: str
+    licence: str  # its text
+
+
+def lines(*command: str | Path) -> list[str]:
+    return subprocess.run([*map(str, command)], check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+def files_read(build: Path) -> set[str]:
+    """The headers, archives and schemas that a build read, those of the tree among them."""
+    headers = {line.strip() for line in lines("ninja", "-C", build, "-t", "deps") if line.startswith("    ")}
+    words = {word for line in lines("ninja", "-C", build, "-t", "commands") for word in line.split()}
+    found = headers | {word for word in words if word.endswith((".a", ".proto"))}
+    return {os.path.normpath(os.path.join(build, name)) for name in found}
+
+
+def debian_parts(names: set[str]) -> set[Part]:
+    installed = sorted(name for name in names if name.startswith("/usr/"))
+    owned = subprocess.run(["dpkg-query", "--search", *installed], capture_output=True, text=True).stdout
+    packages = {line.split(":")[0] for line in owned.splitlines()}
+    return {
+        Part(
+            "deb",
+            package,
+            lines("dpkg-query", "-W", "-f", "${Version}", package)[0],
+            Path("/usr/share/doc", package, "copyright").read_text(),
+        )
+        for package in packages
+        if not _TOOLCHAIN.match(package)
+    }
+
+
+def python_parts(names: set[str]) -> set[Part]:
+    folders = {match[1] for name in names if (match := re.search(r"site-packages/(\w+)/", name))}
+    by_module = metadata.packages_distributions()
+    found = set()
+    for distribution in {by_module[folder][0] for folder in folders if folder in by_module}:
+        about = metadata.distribution(distribution)
+        texts = [
+            Path(about.locate_file(file)).read_text(errors="replace")
+            for file in about.files or []
+            if file.name.upper().startswith(("LICENSE", "NOTICE", "COPYING")) and ".dist-info" in str(file)
+        ]
+        found.add(Part("pypi", about.metadata["Name"].lower(), about.version, "\n\n".join(texts)))
+    return found
+
+
+def cuda_part(build: Path) -> set[Part]:
+    cache = (build / "CMakeCache.txt").read_text()
+    compiler = re.search(r"^CMAKE_CUDA_COMPILER:FILEPATH=(.+)", cache, re.MULTILINE)
+    if "libcudart_static" not in "".join(lines("ninja", "-C", build, "-t", "commands")) or compiler is None:
+        return set()
+    (release,) = re.findall(r"release [\d.]+, V([\d.]+)", "\n".join(lines(compiler[1], "--version")))
+    says = "The static CUDA runtime, under NVIDIA's licence of the CUDA toolkit: https://docs.nvidia.com/cuda/eula/"
+    return {Part("generic", "cuda-cudart", release, says)}
+
+
+def notices(parts: list[Part]) -> str:
+    rule = "=" * 80
+    return "".join(f"{rule}\n{part.name} {part.version}\n{rule}\n\n{part.licence.strip()}\n\n" for part in parts)
+
+
+def bill(wheel: str, version: str, parts: list[Part], moment: int) -> str:
+    name = wheel.replace("_", "-")
+    main = Component(
+        name=name,
+        version=version,
+        type=ComponentType.LIBRARY,
+        bom_ref=name,
+        purl=PackageURL("pypi", None, name, version),
+        licenses=[DisjunctiveLicense(id="Apache-2.0")],
+    )
+    bom = Bom(serial_number=uuid5(NAMESPACE_URL, f"{name}/{version}/{moment}"))
+    bom.metadata.timestamp = datetime.fromtimestamp(moment, tz=timezone.utc)
+    bom.metadata.component = main
+    found = [
+        Component(
+            name=part.name,
+            version=part.version,
+            type=ComponentType.LIBRARY,
+            bom_ref=f"{part.kind}/{part.name}",
+            purl=PackageURL(part.kind, "debian" if part.kind == "deb" else None, part.name, part.version),
+        )
+        for part in parts
+    ]
+    for component in found:
+        bom.components.add(component)
+    bom.register_dependency(main, found)
+    return JsonV1Dot6(bom).output_as_string(indent=1)
+
+
+def record(files: dict[str, bytes], name: str) -> bytes:
+    rows = []
+    for path, data in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        rows.append(f"{path},sha256={digest},{len(data)}\n")
+    return "".join([*rows, f"{name},,\n"]).encode()
+
+
+def main() -> None:
+    wheel, build, out = map(Path, sys.argv[1:])
+    distribution, version = wheel.name.split("-")[:2]
+    moment = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
+    read = files_read(build)
+    parts = sorted(debian_parts(read) | python_parts(read) | cuda_part(build))
+    with zipfile.ZipFile(wheel) as archive:
+        entries = {info.filename: info for info in archive.infolist()}
+        files = {name: archive.read(name) for name in entries}
+    info = f"{distribution}-{version}.dist-info"
+    del files[f"{info}/RECORD"]
+    files[f"{info}/licenses/THIRD_PARTY.txt"] = notices(parts).encode()
+    files[f"{info}/sboms/bie.cdx.json"] = bill(distribution, version, parts, moment).encode()
+    files = dict(sorted(files.items(), key=lambda item: (item[0].startswith(info), item[0])))
+    files[f"{info}/RECORD"] = record(files, f"{info}/RECORD")
+    out.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(out / wheel.name, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, data in files.items():
+            entry = zipfile.ZipInfo(name, time.gmtime(moment)[:6])
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = entries[name].external_attr if name in entries else 0o644 << 16
+            archive.writestr(entry, data)
+    print(f"{wheel.name}: {', '.join(f'{part.name} {part.version}' for part in parts) or 'nothing of others'}")
+
+
+if __name__ == "__main__":
+    main()
