@@ -21,12 +21,16 @@ install(TARGETS bie_core LIBRARY DESTINATION bie/lib COMPONENT bitorch_engine)
 install(TARGETS bie_ops LIBRARY DESTINATION bie/lib/${bie_torch_folder} COMPONENT bitorch_engine_torch)
 install(FILES $<TARGET_FILE_DIR:bie_ops>/torch_version.txt
   DESTINATION bie/lib/${bie_torch_folder} COMPONENT bitorch_engine_torch)
+# The command's half with torch wants the operators of its own version.
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/version.txt CONTENT "${PROJECT_VERSION}\n")
+install(FILES ${CMAKE_BINARY_DIR}/version.txt DESTINATION bie/lib COMPONENT bitorch_engine)
 set(bie_wheels bitorch_engine)
 if(TARGET bie)
   set(bie_libraries "$ORIGIN/../../../bie/lib")
   set_target_properties(bie_torch_program PROPERTIES
     INSTALL_RPATH "${bie_libraries}/${bie_torch_folder};${bie_libraries};$ORIGIN/../../../torch/lib")
   install(TARGETS bie RUNTIME DESTINATION bie_cli/bin COMPONENT bie_cli)
+  install(FILES ${CMAKE_BINARY_DIR}/version.txt DESTINATION bie_cli/lib COMPONENT bie_cli)
   install(TARGETS bie_torch_program RUNTIME DESTINATION bie_cli/lib/${bie_torch_folder} COMPONENT bie_cli_torch)
   list(APPEND bie_wheels bie_cli)
 endif()

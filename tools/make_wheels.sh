@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds the wheels of bitorch_engine, bie-cli, bie-runtime and bie-llm into dist/, with checksums, and tries them in an empty
 # environment of every Python from 3.10 on that is on the PATH. bitorch_engine and bie-cli hold libraries for each torch of
-# tools/torches.txt, whose headers are fetched into build/torches once; BIE_TORCHES names fewer, such as "2.11.0 2.15.0".
+# tools/torches.txt, whose headers are fetched into build/torches once; BIE_TORCHES names fewer, such as "2.15.0"; that of .venv is always in.
 # The CUDA kernels are in where nvcc is. torch's own libraries stay out. Two runs on one machine write the same bytes.
 set -eu
 cd "$(dirname "$0")/.."
@@ -25,10 +25,15 @@ else
   say "there is no nvcc: these wheels have no CUDA kernels"
 fi
 
-# Flags that the first configuration of a build folder keeps, so these folders are the wheels' own.
+# The folders of these builds are one run's at a time.
+mkdir -p build/wheels
+exec 9>build/wheels/lock
+flock -n 9 || { echo "wheel: another run is at work" >&2; exit 1; }
+
+link_flags=""
 if sh tools/old_glibc.sh build/old-glibc; then
   link=$PWD/build/old-glibc/link
-  export LDFLAGS="-B$link -L$link $link/compat.o -Wl,--exclude-libs,libstdc++_newer.a"
+  link_flags="-B$link -L$link $link/compat.o -Wl,--exclude-libs,libstdc++_newer.a"
 else
   say "these wheels need the C library of this system"
 fi
@@ -52,16 +57,18 @@ fetch_torch() {
 
 # The torch of .venv is the one that pip builds beside.
 own=$(python -c 'import torch; print(torch.__version__.split("+")[0])')
+minor() { echo "$1" | cut -d. -f1,2; }
 others=$PWD/build/wheels/torches
 rm -rf "$others"
 mkdir -p "$others/bitorch_engine" "$others/bie_cli"
 for version in ${BIE_TORCHES:-$(cat tools/torches.txt)}; do
-  [ "$version" != "$own" ] || continue
+  [ "$(minor "$version")" != "$(minor "$own")" ] || continue
   fetch_torch "$version"
   say "building for torch $version"
   build=build/wheels/torch-$version
   cmake -G Ninja -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=c++ -DSKBUILD=ON \
     -DPython_EXECUTABLE="$PWD/.venv/bin/python" -DBIE_TORCH_DIR="$PWD/build/torches/$version/torch" -DBIE_CUDA=$cuda \
+    -DCMAKE_SHARED_LINKER_FLAGS="$link_flags" -DCMAKE_EXE_LINKER_FLAGS="$link_flags" \
     -DBIE_BUILD_TESTS=OFF -DBIE_BUILD_BENCH=OFF -DBIE_BUILD_EXAMPLES=OFF -DBIE_WERROR=OFF >"$scratch/log" 2>&1 &&
     cmake --build "$build" --target bie_ops bie_torch_program >>"$scratch/log" 2>&1 || {
     tail -n 40 "$scratch/log" >&2
@@ -81,6 +88,7 @@ for name in bitorch_engine bie-cli bie-runtime bie-llm; do
     bitorch_engine | bie-cli) set -- "--config-settings=cmake.define.BIE_CUDA=$cuda" ;;
     *) set -- ;;
   esac
+  for kind in EXE SHARED; do set -- "$@" "--config-settings=cmake.define.CMAKE_${kind}_LINKER_FLAGS=$link_flags"; done
   pip wheel --quiet --no-deps --no-build-isolation "$@" --config-settings="build-dir=$PWD/build/wheels/$name" \
     --wheel-dir "$scratch/built-$name" "$source"
   python tools/wheel_notices.py "$scratch/built-$name"/*.whl "build/wheels/$name" "$scratch/built"
@@ -90,10 +98,7 @@ for wheel in "$scratch"/built/*.whl; do
     --wheel-dir "$scratch/dist" "$wheel"
 done
 (cd "$scratch/dist" && sha256sum ./*.whl | sed 's# \./# #' >SHA256SUMS)
-mkdir -p dist
-rm -f dist/*.whl dist/SHA256SUMS
-cp "$scratch"/dist/* dist/
-
+root=$PWD
 cd "$scratch"
 unset BIE_OTHER_TORCHES
 tried=0
@@ -118,5 +123,8 @@ EOF
   tried=$((tried + 1))
 done
 [ "$tried" -gt 0 ] || { echo "wheel: no Python from 3.10 on was found to try the wheels on" >&2; exit 1; }
+mkdir -p "$root/dist"
+rm -f "$root"/dist/*.whl "$root/dist/SHA256SUMS"
+cp "$scratch"/dist/* "$root/dist/"
 say "tried on $tried Pythons; in dist:"
-ls -sh "$scratch/dist"
+ls -sh "$root/dist"

@@ -1,10 +1,10 @@
 #!/bin/sh
 # What a wheel is linked with so that it runs on systems older than this one: Debian 11's C library (glibc 2.31) and C++
 # library (of GCC 10), unpacked into a folder; the system they are downloaded on does not change. What this compiler's C++
-# library has beyond that comes from its archive and stays hidden in what is linked, as in Red Hat's developer toolsets.
+# library has beyond that comes from a few members of its archive and stays hidden in what is linked.
 # A second run does nothing.
 #
-# Usage: old_glibc.sh FOLDER; then LDFLAGS="-BFOLDER/link -LFOLDER/link FOLDER/link/compat.o".
+# Usage: old_glibc.sh FOLDER; then link with -BFOLDER/link -LFOLDER/link FOLDER/link/compat.o -Wl,--exclude-libs,libstdc++_newer.a
 set -eu
 folder=$1
 [ ! -e "$folder/complete" ] || exit 0
@@ -25,7 +25,7 @@ apt() {
     -o Dir::Etc::sourcelist="$folder/apt/sources" -o Dir::Etc::sourceparts=- -o APT::Sandbox::User=root "$@"
 }
 apt update
-(cd "$folder/debs" && apt download libc6 libc6-dev libstdc++6)
+(cd "$folder/debs" && apt download libc6 libc6-dev libstdc++6 libgcc-s1)
 for package in "$folder"/debs/*.deb; do dpkg -x "$package" "$folder"; done
 rm -rf "$folder/apt" "$folder/debs"
 
@@ -38,8 +38,35 @@ echo "GROUP ( $run/libc.so.6 $dev/libc_nonshared.a AS_NEEDED ( $others ) )" >lib
 echo "GROUP ( $run/libm.so.6 AS_NEEDED ( $run/libmvec.so.1 ) )" >libm.so
 for name in pthread.so.0 dl.so.2 rt.so.1; do echo "INPUT ( $run/lib$name )" >"lib${name%%.*}.so"; done
 echo "GROUP ( $dev/libstdc++.so.6 $folder/link/libstdc++_newer.a )" >libstdc++.so
-cp "$(c++ -print-file-name=libstdc++.a)" libstdc++_newer.a
+echo "GROUP ( $run/libgcc_s.so.1 -lgcc )" >libgcc_s.so
+# Templates of string streams, numbers to and from text, and what these throw: no member of them holds a state.
+(mkdir members && cd members &&
+  ar x "$(c++ -print-file-name=libstdc++.a)" sstream-inst.o floating_from_chars.o floating_to_chars.o functexcept.o snprintf_lite.o eh_ptr.o &&
+  ar rc ../libstdc++_newer.a ./*.o)
+rm -r members
 # A switch of glibc 2.32, which the C++ library's headers read: whether a process has one thread, when counters of shared
 # pointers need no atomic operation. 0 is always right.
 echo '__attribute__((visibility("hidden"))) char __libc_single_threaded = 0;' | cc -x c -fPIC -c -o compat.o -
+# A program of all of it, linked and run.
+cat >try.cpp <<'END'
+#include <condition_variable>
+#include <filesystem>
+#include <iostream>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+int main() {
+  std::ostringstream text;
+  text << std::filesystem::path("a") / "b" << std::stod("1.5");
+  std::thread([&] { text << std::vector<int>(3).size(); }).join();
+  try {
+    throw std::runtime_error(text.str());
+  } catch (const std::exception& error) {
+    return std::string(error.what()) == "\"a/b\"1.53" ? 0 : 1;
+  }
+}
+END
+c++ -std=c++17 try.cpp compat.o -B. -L. -Wl,--exclude-libs,libstdc++_newer.a -o try && ./try
+rm try.cpp try
 : >"$folder/complete"

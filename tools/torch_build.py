@@ -12,15 +12,14 @@ from scikit_build_core.build import (  # noqa: F401  the other hooks
     prepare_metadata_for_build_editable,
     prepare_metadata_for_build_wheel,
 )
-from torch_dependency import OLDEST, minor, torch_at_hand
+from torch_dependency import OLDEST, check_age, torch_at_hand
 
 
 def _torch() -> list[str]:
     at_hand = torch_at_hand()
     if at_hand is None:
         return [f"torch>={OLDEST}"]
-    if minor(at_hand) < minor(OLDEST):
-        raise SystemExit(f"bie: expected torch {OLDEST} or later, got torch {at_hand}")
+    check_age(at_hand)
     return []
 
 

@@ -35,17 +35,24 @@ def other_torches() -> list[tuple[int, int]]:
     return [(int(match[1]), int(match[2])) for match in found if match]
 
 
+def check_age(version: str) -> None:
+    if minor(version) < minor(OLDEST):
+        raise SystemExit(f"bie: expected torch {OLDEST} or later, got torch {version}")
+
+
 def torch_requirement() -> str:
     at_hand = torch_at_hand()
-    if at_hand is None:
-        raise RuntimeError("no torch is in this environment, beside which bie could be built")
+    if at_hand is None:  # a source distribution is made, whose wheel says more
+        return f"torch>={OLDEST}"
+    check_age(at_hand)
     fitting = sorted({minor(at_hand), *other_torches()})
     if len(fitting) == 1:
         return "torch=={}.{}.*".format(*fitting[0])
-    (first, oldest), (second, newest) = fitting[0], fitting[-1]
-    if first != second or len(fitting) != newest - oldest + 1:
-        raise RuntimeError(f"the versions of torch {fitting} have a gap, which a requirement cannot say")
-    return f"torch>={first}.{oldest},<{first}.{newest + 1}"
+    (first, oldest), (last, newest) = fitting[0], fitting[-1]
+    if first != last:
+        raise RuntimeError(f"expected versions of torch {first}, got one of torch {last}")
+    gaps = [f"!={first}.{second}.*" for second in range(oldest, newest) if (first, second) not in fitting]
+    return ",".join([f"torch>={first}.{oldest}", f"<{first}.{newest + 1}", *gaps])
 
 
 def dynamic_metadata(settings: dict[str, str], project: dict) -> dict:

@@ -9,7 +9,9 @@ left out, and so are shared libraries: auditwheel, which lays them into the whee
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
+import io
 import os
 import re
 import subprocess
@@ -128,11 +130,13 @@ def bill(wheel: str, version: str, parts: list[Part], moment: int) -> str:
 
 
 def record(files: dict[str, bytes], name: str) -> bytes:
-    rows = []
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
     for path, data in files.items():
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-        rows.append(f"{path},sha256={digest},{len(data)}\n")
-    return "".join([*rows, f"{name},,\n"]).encode()
+        rows.writerow([path, f"sha256={digest}", len(data)])
+    rows.writerow([name, "", ""])
+    return text.getvalue().encode()
 
 
 def main() -> None:

@@ -294,18 +294,41 @@ def said_of_torch(tmp_path, monkeypatch):
 
 
 def test_script_without_torch(said_of_torch):
-    assert said_of_torch() == "torch is not installed; pip install 'bie-cli[torch]'"
+    assert said_of_torch() == "torch is not installed"
 
 
 def test_script_beside_another_torch(said_of_torch):
     programs = ("bie_cli/lib/torch-2.9/bie-torch", "bie_cli/lib/torch-2.10/bie-torch")
-    assert said_of_torch("torch/version.py", *programs) == "expected torch 2.9 or 2.10, got torch 2.99.1+cu999"
+    assert said_of_torch("torch/version.py", *programs) == "expected torch 2.9, 2.10, got torch 2.99.1+cu999"
+    assert said_of_torch("bie_cli/lib/torch-dev/x") == "expected torch 2.9, 2.10, got torch 2.99.1+cu999"
+
+
+def test_script_without_programs(said_of_torch):
+    assert said_of_torch("torch/version.py") == "expected torch of no version, got torch 2.99.1+cu999"
 
 
 def test_script_without_the_operators(said_of_torch):
-    assert said_of_torch("torch/version.py", "bie_cli/lib/torch-2.99/bie-torch") == (
-        "bitorch_engine, which has the operators, is not installed for torch 2.99; pip install 'bie-cli[torch]'"
-    )
+    files = ("torch/version.py", "bie_cli/lib/torch-2.99/bie-torch", "bie_cli/lib/version.txt")
+    expected = "expected the package bitorch_engine  for torch 2.99, got "
+    assert said_of_torch(*files) == expected + "none"
+    assert said_of_torch("bie/lib/version.txt") == expected + "none"
+
+
+def test_script_beside_operators_of_another_version(said_of_torch, tmp_path):
+    for name, version in (("bie_cli", "1.2.3"), ("bie", "1.2.2")):
+        (tmp_path / name / "lib/torch-2.99").mkdir(parents=True)
+        (tmp_path / name / "lib/version.txt").write_text(version + "\n")
+    said = said_of_torch("torch/version.py", "bie_cli/lib/torch-2.99/bie-torch", "bie/lib/torch-2.99/libbie_ops.so")
+    assert said == "expected the package bitorch_engine 1.2.3 for torch 2.99, got 1.2.2"
+
+
+def test_script_hands_on_no_stale_word_of_a_torch(monkeypatch):
+    seen = {}
+    monkeypatch.setattr(bie_cli.os, "execve", lambda path, words, environment: seen.update(environment))
+    monkeypatch.setenv("BIE_TORCH_MISSING", "stale")
+    monkeypatch.setenv("BIE_TORCH_PROGRAM", "/stale")
+    bie_cli.run(["x"])
+    assert "BIE_TORCH_MISSING" not in seen and seen["BIE_TORCH_PROGRAM"].endswith("/bie-torch")
 
 
 def test_script_beside_a_torch_without_a_version(said_of_torch):
@@ -317,8 +340,9 @@ def test_what_the_half_without_torch_says_where_the_other_is_missing():
     told = run(binary, "train", "x", BIE_TORCH_MISSING="expected torch 2.9, got torch 2.99")
     assert (told.returncode, told.stdout) == (1, "")
     sentence = "error: bie train needs the training half of bie, which has torch: "
-    assert told.stderr == sentence + "expected torch 2.9, got torch 2.99\n"
-    assert run(binary, "train", "x").stderr == sentence + "pip install 'bie-cli[torch]'\n"
+    install = "; docs/install.md has what to install\n"
+    assert told.stderr == sentence + "expected torch 2.9, got torch 2.99" + install
+    assert run(binary, "train", "x").stderr == sentence + "bie-torch is not beside this program" + install
 
 
 def test_script_has_language_models(tmp_path):
@@ -359,6 +383,14 @@ def binaries() -> dict[str, Path]:
         "bie": installed("bin", "bie", package=bie_cli),
         "bie-torch": installed("lib", TORCH_FOLDER, "bie-torch", package=bie_cli),
     }
+
+
+def test_the_half_with_torch_has_no_kernels_of_its_own():
+    """Two copies would answer for each other: a program's symbols come before those of its libraries."""
+    listed = subprocess.run(["nm", "-DC", "--defined-only", binaries()["bie-torch"]], capture_output=True, text=True)
+    assert listed.returncode == 0
+    assert [line for line in listed.stdout.splitlines() if " bie::kernels::" in line] == []
+    assert b"libbie_core.so" in binaries()["bie-torch"].read_bytes()
 
 
 @pytest.mark.parametrize("name", ["core", "operators", "bie", "bie-torch"])

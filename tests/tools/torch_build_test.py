@@ -1,6 +1,7 @@
 """tools/torch_build.py and tools/torch_dependency.py: which torch pip builds beside, and what the wheel says of it."""
 
 import importlib
+import subprocess
 import sys
 
 import pytest
@@ -36,13 +37,19 @@ def test_the_torch_of_this_environment():
     assert torch_dependency.minor(found) == torch_dependency.minor(torch.__version__)
 
 
-def test_a_torch_that_pip_hides_from_the_build(monkeypatch):
+def test_a_torch_that_pip_hides_from_the_build(monkeypatch, tmp_path):
     def hidden(name):
         raise torch_dependency.metadata.PackageNotFoundError(name)
 
     expected = torch_dependency.torch_at_hand()
+    # As in pip's environment of a build, Python starts by forgetting the folders of packages.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nsys.path[:] = [path for path in sys.path if 'site-packages' not in path]\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    asked = [sys.executable, "-c", torch_dependency._CODE]
+    assert subprocess.run(asked, capture_output=True).returncode != 0
     monkeypatch.setattr(torch_dependency.metadata, "version", hidden)
-    monkeypatch.setenv("PYTHONPATH", "/nowhere")
     assert torch_dependency.torch_at_hand() == expected
 
 
@@ -51,8 +58,7 @@ def test_no_torch_at_all(monkeypatch, at_hand):
     monkeypatch.setattr(torch_dependency.metadata, "version", lambda name: metadata_missing(name))
     assert torch_dependency.torch_at_hand() is None
     at_hand(None)
-    with pytest.raises(RuntimeError, match="no torch is in this environment"):
-        torch_dependency.torch_requirement()
+    assert torch_dependency.torch_requirement() == "torch>=2.11"  # of a source distribution
 
 
 def metadata_missing(name):
@@ -64,14 +70,22 @@ def test_a_wheel_for_one_torch(at_hand):
     assert torch_dependency.dynamic_metadata({}, {}) == {"dependencies": ["torch==2.13.*", "numpy"]}
 
 
-def test_a_wheel_for_several(at_hand, tmp_path):
-    at_hand("2.11.0", ["2.9", "2.12", "2.10"], tmp_path)
-    assert torch_dependency.torch_requirement() == "torch>=2.9,<2.13"
+@pytest.mark.parametrize(
+    ("others", "asked"),
+    [
+        (["2.13", "2.12"], "torch>=2.11,<2.14"),
+        (["2.15", "2.13"], "torch>=2.11,<2.16,!=2.12.*,!=2.14.*"),
+        ([], "torch==2.11.*"),
+    ],
+)
+def test_a_wheel_for_several(at_hand, tmp_path, others, asked):
+    at_hand("2.11.0", others, tmp_path)
+    assert torch_dependency.torch_requirement() == asked
 
 
-def test_a_gap_between_them(at_hand, tmp_path):
-    at_hand("2.11.0", ["2.13"], tmp_path)
-    with pytest.raises(RuntimeError, match="have a gap"):
+def test_torches_of_two_major_versions(at_hand, tmp_path):
+    at_hand("2.15.0", ["3.0"], tmp_path)
+    with pytest.raises(RuntimeError, match=r"expected versions of torch 2, got one of torch 3"):
         torch_dependency.torch_requirement()
 
 
@@ -93,6 +107,9 @@ def test_a_torch_that_is_too_old(torch_build, monkeypatch):
     monkeypatch.setattr(torch_build, "torch_at_hand", lambda: "2.10.1+cpu")
     with pytest.raises(SystemExit) as refused:
         torch_build.get_requires_for_build_wheel()
+    monkeypatch.setattr(torch_dependency, "torch_at_hand", lambda: "2.10.1+cpu")
+    with pytest.raises(SystemExit):  # without pip's own environment it is asked first
+        torch_dependency.torch_requirement()
     assert str(refused.value) == "bie: expected torch 2.11 or later, got torch 2.10.1+cpu"
 
 

@@ -20,6 +20,11 @@ def _locate(package: str, *parts: str) -> Path | None:
     return next((path for folder in folders if (path := Path(folder, *parts)).exists()), None)
 
 
+def _version(package: str) -> str | None:
+    said = _locate(package, "lib", "version.txt")
+    return said.read_text().strip() if said else None
+
+
 def _torch_half() -> tuple[Path, list[Path]]:
     """The program for the torch of this environment, and the folders of the libraries it needs.
 
@@ -27,7 +32,7 @@ def _torch_half() -> tuple[Path, list[Path]]:
     """
     torch = _locate("torch", "version.py")
     if torch is None:
-        raise LookupError("torch is not installed; pip install 'bie-cli[torch]'")
+        raise LookupError("torch is not installed")
     version = re.search(r"^__version__ = '((\d+\.\d+)[^']*)'", torch.read_text(), re.MULTILINE)
     if version is None:
         raise LookupError(f"{torch} names no version of torch")
@@ -35,15 +40,12 @@ def _torch_half() -> tuple[Path, list[Path]]:
     program = _locate("bie_cli", "lib", folder, "bie-torch")
     if program is None:
         lib = _locate("bie_cli", "lib")
-        names = [path.name.removeprefix("torch-") for path in lib.glob("torch-*")] if lib else []
-        fitting = sorted(names, key=lambda name: [*map(int, name.split("."))])
-        raise LookupError(f"expected torch {' or '.join(fitting)}, got torch {version[1]}")
-    operators = _locate("bie", "lib", folder)
-    if operators is None:
-        raise LookupError(
-            f"bitorch_engine, which has the operators, is not installed for torch {version[2]}; "
-            "pip install 'bie-cli[torch]'"
-        )
+        names = [path.name.removeprefix("torch-") for path in lib.glob("torch-[0-9]*.[0-9]*")] if lib else []
+        fitting = ", ".join(sorted(names, key=lambda name: [*map(int, name.split("."))])) or "of no version"
+        raise LookupError(f"expected torch {fitting}, got torch {version[1]}")
+    operators, expected, got = _locate("bie", "lib", folder), _version("bie_cli"), _version("bie")
+    if operators is None or expected != got:
+        raise LookupError(f"expected the package bitorch_engine {expected} for torch {version[2]}, got {got or 'none'}")
     return program, [operators, operators.parent, torch.parent / "lib"]
 
 
@@ -51,7 +53,7 @@ def run(arguments: list[str]) -> NoReturn:
     binary = _locate("bie_cli", "bin", "bie")
     if binary is None:
         sys.exit("bie: the package bie-cli is installed without its program; install it again with pip")
-    environment = dict(os.environ)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("BIE_TORCH_")}
     try:
         program, libraries = _torch_half()
         inherited = environment.get("LD_LIBRARY_PATH")

@@ -54,9 +54,9 @@ bool is_for_nets(const std::vector<std::string>& words) {
 void become_other_half(char** argv) {
   std::error_code error;
   std::vector<fs::path> places;
-  if (const char* const named = std::getenv("BIE_TORCH_PROGRAM")) places.emplace_back(named);
   const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
-  if (!error) places.insert(places.end(), {folder / "bie-torch", folder / "../libexec/bie/bie-torch"});
+  if (!error) places = {folder / "bie-torch", folder / "../libexec/bie/bie-torch"};
+  if (const char* const named = std::getenv("BIE_TORCH_PROGRAM")) places.emplace_back(named);
   for (const fs::path& path : places) {
     if (!fs::exists(path, error)) continue;
     ::execv(path.c_str(), argv);
@@ -66,7 +66,7 @@ void become_other_half(char** argv) {
 
 std::string without_other_half() {
   const char* const said = std::getenv("BIE_TORCH_MISSING");
-  return said ? said : "pip install 'bie-cli[torch]'";
+  return std::string(said ? said : "bie-torch is not beside this program") + "; docs/install.md has what to install";
 }
 
 }  // namespace bie::cli

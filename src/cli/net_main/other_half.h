@@ -7,14 +7,14 @@
 
 namespace bie::cli {
 
-/// Whether this half, which starts in a few milliseconds, does what the command line asks for: `run`, `import`, and
-/// `predict`, `inspect` and `bench` of exported nets.
+/// Whether this half, which starts in a few milliseconds, does what the command line asks for: language models, `run`
+/// and `import`, and `predict`, `inspect` and `bench` of exported nets.
 bool is_for_nets(const std::vector<std::string>& words);
 
 /// Becomes the other half. Returns where there is none. @throws std::runtime_error where it cannot be started.
 void become_other_half(char** argv);
 
-/// What to do where there is no other half: of BIE_TORCH_MISSING, in which the console script says it, or in general.
+/// What is missing where there is no other half: in BIE_TORCH_MISSING the console script says it.
 std::string without_other_half();
 
 }  // namespace bie::cli
