@@ -33,7 +33,7 @@ flock -n 9 || { echo "wheel: another run is at work" >&2; exit 1; }
 link_flags=""
 if sh tools/old_glibc.sh build/old-glibc; then
   link=$PWD/build/old-glibc/link
-  link_flags="-B$link -L$link $link/compat.o -Wl,--exclude-libs,libstdc++_newer.a"
+  link_flags="-B$link -L$link $link/compat.o -Wl,--exclude-libs,libstdc++_newer.a -Wl,-z,defs"
 else
   say "these wheels need the C library of this system"
 fi

@@ -38,35 +38,55 @@ echo "GROUP ( $run/libc.so.6 $dev/libc_nonshared.a AS_NEEDED ( $others ) )" >lib
 echo "GROUP ( $run/libm.so.6 AS_NEEDED ( $run/libmvec.so.1 ) )" >libm.so
 for name in pthread.so.0 dl.so.2 rt.so.1; do echo "INPUT ( $run/lib$name )" >"lib${name%%.*}.so"; done
 echo "GROUP ( $dev/libstdc++.so.6 $folder/link/libstdc++_newer.a )" >libstdc++.so
-echo "GROUP ( $run/libgcc_s.so.1 -lgcc )" >libgcc_s.so
-# Templates of string streams, numbers to and from text, and what these throw: no member of them holds a state.
-(mkdir members && cd members &&
-  ar x "$(c++ -print-file-name=libstdc++.a)" sstream-inst.o floating_from_chars.o floating_to_chars.o functexcept.o snprintf_lite.o eh_ptr.o &&
-  ar rc ../libstdc++_newer.a ./*.o)
+echo "GROUP ( -lgcc $run/libgcc_s.so.1 )" >libgcc_s.so
+# Templates of string streams, numbers to and from text, pointers to exceptions and what all these throw: none of them
+# holds a state.
+archive=$(c++ -print-file-name=libstdc++.a)
+mkdir members
+(cd members && ar t "$archive" | grep -E '^((lt[0-9]-)?sstream-inst|floating_(from|to)_chars|functexcept|snprintf_lite|eh_ptr)\.o$' |
+  xargs ar x "$archive" && ar rc ../libstdc++_newer.a ./*.o)
 rm -r members
-# A switch of glibc 2.32, which the C++ library's headers read: whether a process has one thread, when counters of shared
-# pointers need no atomic operation. 0 is always right.
-echo '__attribute__((visibility("hidden"))) char __libc_single_threaded = 0;' | cc -x c -fPIC -c -o compat.o -
+# Two symbols that this compiler's code and these members want. __libc_single_threaded (glibc 2.32) says whether a process has
+# one thread, when counters of shared pointers need no atomic operation: 0 is always right.
+cat >compat.cpp <<'END'
+#include <cstdlib>
+#pragma GCC visibility push(hidden)
+extern "C" {
+char __libc_single_threaded = 0;
+}
+namespace __cxxabiv1 {
+[[noreturn]] void __terminate(void (*handler)()) noexcept {
+  handler();
+  std::abort();
+}
+}  // namespace __cxxabiv1
+END
+c++ -fPIC -c -o compat.o compat.cpp
 # A program of all of it, linked and run.
 cat >try.cpp <<'END'
-#include <condition_variable>
+#include <charconv>
+#include <exception>
 #include <filesystem>
 #include <iostream>
 #include <sstream>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
 int main() {
   std::ostringstream text;
-  text << std::filesystem::path("a") / "b" << std::stod("1.5");
+  double number = 0;
+  const std::string digits = "1.5";
+  std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  text << std::filesystem::path("a") / "b" << number;
   std::thread([&] { text << std::vector<int>(3).size(); }).join();
   try {
-    throw std::runtime_error(text.str());
+    std::rethrow_exception(std::make_exception_ptr(std::runtime_error(text.str())));
   } catch (const std::exception& error) {
     return std::string(error.what()) == "\"a/b\"1.53" ? 0 : 1;
   }
 }
 END
-c++ -std=c++17 try.cpp compat.o -B. -L. -Wl,--exclude-libs,libstdc++_newer.a -o try && ./try
+c++ -std=c++20 -Wl,-z,defs try.cpp compat.o -B. -L. -Wl,--exclude-libs,libstdc++_newer.a -o try && ./try
 rm try.cpp try
 : >"$folder/complete"
