@@ -2,7 +2,7 @@
 # Builds the wheels of bitorch_engine, bie-cli, bie-runtime and bie-llm into dist/, with checksums, and tries them in an empty
 # environment of every Python from 3.10 on that is on the PATH. bitorch_engine and bie-cli hold libraries for each torch of
 # tools/torches.txt, whose headers are fetched into build/torches once; BIE_TORCHES names fewer, such as "2.15.0"; that of .venv is always in.
-# The CUDA kernels are in where nvcc is. torch's own libraries stay out. Two runs on one machine write the same bytes.
+# The CUDA kernels are in where nvcc is. torch's own libraries stay out.
 set -eu
 cd "$(dirname "$0")/.."
 start=$(date +%s)

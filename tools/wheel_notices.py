@@ -87,8 +87,8 @@ def python_parts(names: set[str]) -> set[Part]:
 
 def cuda_part(build: Path) -> set[Part]:
     cache = (build / "CMakeCache.txt").read_text()
-    compiler = re.search(r"^CMAKE_CUDA_COMPILER:FILEPATH=(.+)", cache, re.MULTILINE)
-    if "libcudart_static" not in "".join(lines("ninja", "-C", build, "-t", "commands")) or compiler is None:
+    compiler = re.search(r"^CMAKE_CUDA_COMPILER:\w+=(.+)", cache, re.MULTILINE)
+    if "cudart_static" not in "".join(lines("ninja", "-C", build, "-t", "commands")) or compiler is None:
         return set()
     (release,) = re.findall(r"release [\d.]+, V([\d.]+)", "\n".join(lines(compiler[1], "--version")))
     says = "The static CUDA runtime, under NVIDIA's licence of the CUDA toolkit: https://docs.nvidia.com/cuda/eula/"
