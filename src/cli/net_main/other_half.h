@@ -14,7 +14,7 @@ bool is_for_nets(const std::vector<std::string>& words);
 /// Becomes the other half. Returns where there is none. @throws std::runtime_error where it cannot be started.
 void become_other_half(char** argv);
 
-/// What is missing where there is no other half: in BIE_TORCH_MISSING the console script says it.
+/// Returns what is missing where there is no other half; the console script says it in BIE_TORCH_MISSING.
 std::string without_other_half();
 
 }  // namespace bie::cli
