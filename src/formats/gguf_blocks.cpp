@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <iterator>
 
 #include "bie/formats/error.h"
@@ -16,23 +17,73 @@ namespace {
 
 using Byte = std::uint8_t;
 
+// Eight bytes at a time, so that every compiler makes vectors of these loops.
+
+constexpr std::uint64_t in_each(Byte b) { return b * std::uint64_t{0x0101010101010101}; }
+
+/// Of each byte the bits of `mask`, after a shift down.
+template <int count>
+void take(const Byte* from, int down, Byte mask, Byte* codes) {
+  for (int i = 0; i < count; i += 8) {
+    std::uint64_t eight;
+    std::memcpy(&eight, from + i, 8);
+    eight = eight >> down & in_each(mask);
+    std::memcpy(codes + i, &eight, 8);
+  }
+}
+
+/// Adds them to codes as higher bits.
+template <int count>
+void put_above(const Byte* from, int down, Byte mask, int up, Byte* codes) {
+  for (int i = 0; i < count; i += 8) {
+    std::uint64_t eight, below;
+    std::memcpy(&eight, from + i, 8);
+    std::memcpy(&below, codes + i, 8);
+    below |= (eight >> down & in_each(mask)) << up;
+    std::memcpy(codes + i, &below, 8);
+  }
+}
+
+/// The bits of a byte in eight bytes, the lowest first.
+std::uint64_t bits_apart(Byte bits) {
+  std::uint64_t x = bits;
+  x = (x | x << 28) & 0x0000000f0000000f;
+  x = (x | x << 14) & 0x0003000300030003;
+  return (x | x << 7) & in_each(1);
+}
+
+/// The pairs of bits of a byte in four bytes, the lowest first.
+std::uint32_t pairs_apart(Byte bits) {
+  std::uint32_t x = bits;
+  x = (x | x << 12) & 0x000f000f;
+  return (x | x << 6) & 0x03030303;
+}
+
 /// 32 nibbles: the low ones of 16 bytes, then the high ones.
 void nibbles(const Byte* q, Byte* codes) {
-  for (int i = 0; i < 16; ++i) {
-    codes[i] = q[i] & 15;
-    codes[16 + i] = q[i] >> 4;
-  }
+  take<16>(q, 0, 15, codes);
+  take<16>(q, 4, 15, codes + 16);
 }
 
 /// As above with a fifth bit from 4 bytes.
 void five_bits(const Byte* high, const Byte* q, Byte* codes) {
   nibbles(q, codes);
-  for (int i = 0; i < 32; ++i) codes[i] = static_cast<Byte>(codes[i] | (high[i / 8] >> (i % 8) & 1) << 4);
+  for (int i = 0; i < 4; ++i) {
+    std::uint64_t eight;
+    std::memcpy(&eight, codes + 8 * i, 8);
+    eight |= bits_apart(high[i]) << 4;
+    std::memcpy(codes + 8 * i, &eight, 8);
+  }
 }
 
 /// 256 codes of 2 bits: of each 32 bytes the lowest bits, then the next ones.
 void two_bits(const Byte* q, Byte* codes) {
-  for (int i = 0; i < 256; ++i) codes[i] = q[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
+  for (int i = 0; i < 8; ++i) take<32>(q + i / 4 * 32, i % 4 * 2, 3, codes + 32 * i);
+}
+
+/// 256 codes of 4 bits: of each 32 bytes the low nibbles, then the high ones.
+void four_bits(const Byte* q, Byte* codes) {
+  for (int i = 0; i < 8; ++i) take<32>(q + i / 2 * 32, i % 2 * 4, 15, codes + 32 * i);
 }
 
 void open_q4_0(const Byte* b, Byte* codes, float* s, float* /*z*/) {
@@ -79,7 +130,7 @@ void open_q3_k(const Byte* b, Byte* codes, float* s, float* /*z*/) {
     s[g] = d * static_cast<float>((low | top << 4) - 32);
   }
   two_bits(b + 32, codes);
-  for (int i = 0; i < 256; ++i) codes[i] = static_cast<Byte>(codes[i] | (high[i % 32] >> (i / 32) & 1) << 2);
+  for (int i = 0; i < 8; ++i) put_above<32>(high, i, 1, 2, codes + 32 * i);
 }
 
 /// Eight scales and eight offsets of 6 bits in 12 bytes.
@@ -96,28 +147,21 @@ void six_bit_pairs(const Byte* b, float* s, float* z) {
 
 void open_q4_k(const Byte* b, Byte* codes, float* s, float* z) {
   six_bit_pairs(b, s, z);
-  const Byte* const q = b + 16;
-  for (int i = 0; i < 256; ++i) codes[i] = q[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15;
+  four_bits(b + 16, codes);
 }
 
 void open_q5_k(const Byte* b, Byte* codes, float* s, float* z) {
   six_bit_pairs(b, s, z);
-  const Byte *const high = b + 16, *const q = b + 48;
-  for (int i = 0; i < 256; ++i) {
-    const int low = q[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15;
-    codes[i] = static_cast<Byte>(low | (high[i % 32] >> (i / 32) & 1) << 4);
-  }
+  four_bits(b + 48, codes);
+  for (int i = 0; i < 8; ++i) put_above<32>(b + 16, i, 1, 4, codes + 32 * i);
 }
 
 void open_q6_k(const Byte* b, Byte* codes, float* s, float* /*z*/) {
   const Byte *const low = b, *const high = b + 128, *const scales = b + 192;
   const float d = half_at(b + 208);
   for (int g = 0; g < 16; ++g) s[g] = d * static_cast<float>(static_cast<std::int8_t>(scales[g]));
-  for (int i = 0; i < 256; ++i) {
-    const int nibble = low[i / 128 * 64 + i % 64] >> (i / 64 % 2 * 4) & 15;
-    const int top = high[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
-    codes[i] = static_cast<Byte>(nibble | top << 4);
-  }
+  for (int i = 0; i < 4; ++i) take<64>(low + i / 2 * 64, i % 2 * 4, 15, codes + 64 * i);
+  for (int i = 0; i < 8; ++i) put_above<32>(high + i / 4 * 32, i % 4 * 2, 3, 4, codes + 32 * i);
 }
 
 /// Five digits of base 3 per byte, as a fraction of 256: the first is the integer part of three times that.
@@ -141,13 +185,19 @@ void open_tq2_0(const Byte* b, Byte* codes, float* s, float* /*z*/) {
 void open_q1_0(const Byte* b, Byte* codes, float* s, float* z) {
   z[0] = half_at(b);
   s[0] = 2 * z[0];
-  for (int i = 0; i < 128; ++i) codes[i] = b[2 + i / 8] >> (i % 8) & 1;
+  for (int i = 0; i < 16; ++i) {
+    const std::uint64_t eight = bits_apart(b[2 + i]);
+    std::memcpy(codes + 8 * i, &eight, 8);
+  }
 }
 
 template <int weights>
 void open_q2_0(const Byte* b, Byte* codes, float* s, float* /*z*/) {
   s[0] = half_at(b);
-  for (int i = 0; i < weights; ++i) codes[i] = b[2 + i / 4] >> (i % 4 * 2) & 3;
+  for (int i = 0; i < weights / 4; ++i) {
+    const std::uint32_t four = pairs_apart(b[2 + i]);
+    std::memcpy(codes + 4 * i, &four, 4);
+  }
 }
 
 constexpr std::int8_t iq4_grid[] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
@@ -173,12 +223,12 @@ void open_iq4_xs(const Byte* b, Byte* codes, float* s, float* /*z*/) {
   on_iq4_grid(codes, 256);
 }
 
-/// Floats of 4 bits are halves of whole numbers up to 12: these, plus 16.
+/// Floats of 4 bits are halves of 0, 1, 2, 3, 4, 6, 8 and 12, or of less than nothing: these, plus 16.
 void on_fp4_grid(Byte* codes, int count) {
-  constexpr int sizes[] = {0, 1, 2, 3, 4, 6, 8, 12};
   for (int i = 0; i < count; ++i) {
-    const int size = sizes[codes[i] & 7];
-    codes[i] = static_cast<Byte>(16 + (codes[i] < 8 ? size : -size));
+    const auto c = static_cast<Byte>(codes[i] & 7);
+    const auto size = static_cast<Byte>(c + (c > 4) + (c > 5) + 3 * (c > 6));
+    codes[i] = static_cast<Byte>(codes[i] < 8 ? 16 + size : 16 - size);
   }
 }
 
