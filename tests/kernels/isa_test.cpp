@@ -17,9 +17,9 @@ namespace bie::kernels::test {
 namespace {
 
 constexpr bool CpuFeatures::*avx2_flags[] = {&CpuFeatures::avx2, &CpuFeatures::fma, &CpuFeatures::f16c};
-constexpr bool CpuFeatures::*avx512_flags[] = {&CpuFeatures::avx512f,    &CpuFeatures::avx512bw,
-                                               &CpuFeatures::avx512dq,   &CpuFeatures::avx512vl,
-                                               &CpuFeatures::avx512vnni, &CpuFeatures::avx512vpopcntdq};
+constexpr bool CpuFeatures::*avx512_flags[] = {
+    &CpuFeatures::avx512f,    &CpuFeatures::avx512bw,        &CpuFeatures::avx512dq, &CpuFeatures::avx512vl,
+    &CpuFeatures::avx512vnni, &CpuFeatures::avx512vpopcntdq, &CpuFeatures::gfni};
 constexpr bool CpuFeatures::*amx_flags[] = {&CpuFeatures::amx_tile, &CpuFeatures::amx_int8, &CpuFeatures::amx_bf16};
 
 std::vector<Isa> isas_of_architecture(Architecture architecture) {
@@ -84,7 +84,8 @@ TEST(Isa, EachOfThemWantsAllItsFlags) {
     CpuFeatures f = everything();
     f.*flag = false;
     const bool vnni = flag == &CpuFeatures::avx512vnni, popcnt = flag == &CpuFeatures::avx512vpopcntdq;
-    EXPECT_EQ(isas_of(f), vnni || popcnt ? IsaSet(Isa::avxvnni) : set_of({Isa::avx2, Isa::avxvnni}));
+    EXPECT_EQ(isas_of(f),
+              vnni || popcnt || flag == &CpuFeatures::gfni ? IsaSet(Isa::avxvnni) : set_of({Isa::avx2, Isa::avxvnni}));
     // Without AVX-VNNI vpdpbusd of 256 bits is AVX512 F VL VNNI.
     f.avxvnni = false;
     const bool evex = f.avx512f && f.avx512vl && f.avx512vnni;
@@ -111,7 +112,7 @@ TEST(Isa, CpusOfTheFieldGetWhatTheyHave) {
   cascade_lake.avx512vnni = true;
   EXPECT_EQ(isas_of(cascade_lake), Isa::avxvnni);
   CpuFeatures zen4 = cascade_lake;
-  zen4.avx512vpopcntdq = true;
+  zen4.avx512vpopcntdq = zen4.gfni = true;
   EXPECT_EQ(isas_of(zen4), Isa::avx512);
   CpuFeatures sapphire_rapids = zen4;
   for (const auto flag : amx_flags) sapphire_rapids.*flag = true;
@@ -187,6 +188,7 @@ TEST(Isa, TheProbeAgreesWithTheKernelOfTheSystem) {
   EXPECT_EQ(f.avx512vl, flags.count("avx512vl") == 1);
   EXPECT_EQ(f.avx512vnni, flags.count("avx512_vnni") == 1);
   EXPECT_EQ(f.avx512vpopcntdq, flags.count("avx512_vpopcntdq") == 1);
+  EXPECT_EQ(f.gfni, flags.count("gfni") == 1);
   EXPECT_EQ(f.amx_tile, flags.count("amx_tile") == 1);
   EXPECT_EQ(f.amx_int8, flags.count("amx_int8") == 1);
   EXPECT_EQ(f.amx_bf16, flags.count("amx_bf16") == 1);

@@ -21,13 +21,15 @@ extern const WeightOnlyQ8Tile weight_only_q8_tile;
 namespace bie::kernels::test {
 namespace {
 
+constexpr std::int64_t no_rows(const void*) { return 0; }
+
 /// The kernels of the table and the AMX tile over emulated registers, for any number of rows.
 Table<WeightOnlyGemmKernel> kernels_of_codes() {
   static const std::vector<WeightOnlyGemmKernel> every = [] {
     std::vector<WeightOnlyGemmKernel> kernels;
 #if defined(__x86_64__)
     kernels.push_back(cpu::q8_kernel_of_two<cpu::amx_emulated::weight_only_q8_tile, cpu::avx512::weight_only_q8_tile,
-                                            cpu::avx2::weight_only_passes, 0>("emulated", Isa::avx512));
+                                            cpu::avx2::weight_only_passes, no_rows>("emulated", Isa::avx512));
 #endif
     for (const WeightOnlyGemmKernel& kernel : weight_only_q8_table()) kernels.push_back(kernel);
     return kernels;

@@ -27,7 +27,7 @@ inline constexpr IsaFacts isa_facts[] = {
     {Isa::avx2, Architecture::x86, "avx2", "AVX2, FMA, F16C"},
     {Isa::avx512bw, Architecture::x86, "avx512bw", "avx2 and AVX512 F, BW, DQ, VL"},
     {Isa::avxvnni, Architecture::x86, "avxvnni", "avx2 and AVX-VNNI or AVX512 VL, VNNI"},
-    {Isa::avx512, Architecture::x86, "avx512", "avx512bw and AVX512 VNNI, VPOPCNTDQ"},
+    {Isa::avx512, Architecture::x86, "avx512", "avx512bw and AVX512 VNNI, VPOPCNTDQ, GFNI"},
     {Isa::amx, Architecture::x86, "amx", "avx512 and AMX TILE, INT8, BF16"},
     {Isa::neon, Architecture::arm, "neon", "Advanced SIMD"},
     {Isa::dotprod, Architecture::arm, "dotprod", "neon and SDOT, UDOT"},
@@ -82,7 +82,7 @@ class IsaSet {
 struct CpuFeatures {
   bool avx2 = false, fma = false, f16c = false, avxvnni = false;
   bool avx512f = false, avx512bw = false, avx512dq = false, avx512vl = false;
-  bool avx512vnni = false, avx512vpopcntdq = false;
+  bool avx512vnni = false, avx512vpopcntdq = false, gfni = false;
   bool amx_tile = false, amx_int8 = false, amx_bf16 = false;
   bool neon = false, dotprod = false, i8mm = false;
 };

@@ -62,7 +62,7 @@ IsaSet isas_of(const CpuFeatures& f) {
   if (f.avxvnni || (f.avx512f && f.avx512vl && f.avx512vnni)) isas.add(Isa::avxvnni);
   if (!f.avx512f || !f.avx512bw || !f.avx512dq || !f.avx512vl) return isas;
   isas.add(Isa::avx512bw);
-  if (!f.avx512vnni || !f.avx512vpopcntdq) return isas;
+  if (!f.avx512vnni || !f.avx512vpopcntdq || !f.gfni) return isas;
   isas.add(Isa::avx512);
   if (f.amx_tile && f.amx_int8 && f.amx_bf16) isas.add(Isa::amx);
   return isas;
@@ -83,7 +83,9 @@ CpuFeatures detect_cpu() {
   f.avx512vl = __builtin_cpu_supports("avx512vl") != 0;
   f.avx512vnni = __builtin_cpu_supports("avx512vnni") != 0;
   f.avx512vpopcntdq = __builtin_cpu_supports("avx512vpopcntdq") != 0;
-  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && system_knows_tiles()) {
+  const bool leaf7 = __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0;
+  f.gfni = leaf7 && (ecx >> 8 & 1) != 0;  // the vectors that it comes with are asked for above
+  if (leaf7 && system_knows_tiles()) {
     f.amx_bf16 = (edx >> 22 & 1) != 0;
     f.amx_tile = (edx >> 24 & 1) != 0;
     f.amx_int8 = (edx >> 25 & 1) != 0;

@@ -2,12 +2,13 @@
 //
 // Lanes are outputs, the bytes of a lane four rows, and vpdpbusd multiplies unsigned codes with signed activations. Of
 // one row nothing is shifted: a field of a byte is masked out where it lies, is so many times the code and has sums of
-// its own, which are shifted once per group. With more rows, the opened codes are shared, and shifted.
+// its own, which are shifted once per group. With more rows, the opened codes are shared (bit_fields.h).
 #include <immintrin.h>
 
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cpu/avx512/bit_fields.h"
 #include "kernels/cpu/weight_only/weight_panels.h"
 
 namespace bie::kernels::cpu::avx512 {
@@ -175,10 +176,8 @@ BIE_INLINE void multiply(const WeightGroup& group, const std::int8_t* u, const s
 template <int R, int V>
 BIE_INLINE void multiply(const WeightGroup& group, bool doubles, const std::int8_t* u, const std::int32_t* starts,
                          const char* lines, __m512i (&sum)[R][V]) {
-  const int up = doubles ? 1 : 0;
-  const __m512i mask = _mm512_set1_epi8(static_cast<char>(((1 << group.width) - 1) << up));
-  const __m512i step = _mm512_set1_epi32(group.width);
   const int fields = 8 / group.width;
+  const std::uint64_t* const matrices = field_matrices(group.width, doubles);
 #pragma GCC unroll 12
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
@@ -186,19 +185,20 @@ BIE_INLINE void multiply(const WeightGroup& group, bool doubles, const std::int8
   for (std::int32_t line = 0; line < group.lines; line += 4, lines += 256) {
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) _mm_prefetch(lines + 64 * v + ahead, _MM_HINT_T0);
-    __m512i shift = _mm512_set1_epi32(-up);
-#pragma GCC unroll 1
-    for (int f = 0; f < fields; ++f, u += 4 * R) {
-      __m512i codes[V];
+    // Codes of 8 bits are one field, the others have pairs of fields.
+    for (int f = 0; f < fields; f += 2) {
+#pragma GCC unroll 2
+      for (int g = 0; g < 2; ++g, u += 4 * R) {
+        if (g == 1 && fields == 1) break;
+        __m512i codes[V];
 #pragma GCC unroll 4
-      for (int v = 0; v < V; ++v)
-        codes[v] = _mm512_and_si512(_mm512_rorv_epi32(_mm512_load_si512(lines + 64 * v), shift), mask);
-      shift = _mm512_add_epi32(shift, step);
+        for (int v = 0; v < V; ++v) codes[v] = field_of(_mm512_load_si512(lines + 64 * v), matrices[f + g]);
 #pragma GCC unroll 12
-      for (int r = 0; r < R; ++r) {
-        const __m512i by = four_codes(u + 4 * r);
+        for (int r = 0; r < R; ++r) {
+          const __m512i by = four_codes(u + 4 * r);
 #pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) sum[r][v] = _mm512_dpbusd_epi32(sum[r][v], codes[v], by);
+          for (int v = 0; v < V; ++v) sum[r][v] = _mm512_dpbusd_epi32(sum[r][v], codes[v], by);
+        }
       }
     }
   }
@@ -239,7 +239,7 @@ template <int R>
 BIE_INLINE void add_rows(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::int8_t* u,
                          const std::int32_t* starts, const float* sums, const float* steps, const char* numbers,
                          const char* lines) {
-  constexpr int V = R <= 6 ? 4 : 2;
+  constexpr int V = R <= 5 ? 4 : 2;
   Q8Numbers n;
   weight_only_q8_numbers(a, group, numbers, &n);
 #pragma GCC unroll 1

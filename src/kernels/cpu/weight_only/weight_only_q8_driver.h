@@ -79,13 +79,14 @@ constexpr WeightOnlyGemmKernel q8_kernel(const char* name, Isa isa) {
           }};
 }
 
-/// A kernel of two tiles with the same panels: `few` multiplies less than `least` rows.
-template <const WeightOnlyQ8Tile& tile, const WeightOnlyQ8Tile& few, const WeightOnlyPasses& passes, std::int64_t least>
+/// A kernel of two tiles with the same panels: `few` multiplies less than `least(packed)` rows.
+template <const WeightOnlyQ8Tile& tile, const WeightOnlyQ8Tile& few, const WeightOnlyPasses& passes,
+          std::int64_t (*least)(const void* packed)>
 constexpr WeightOnlyGemmKernel q8_kernel_of_two(const char* name, Isa isa) {
   WeightOnlyGemmKernel kernel = q8_kernel<few, passes>(name, isa);
   kernel.run = [](const GemmShape& shape, const FloatRows& x, const void* packed, const FloatResults& y,
                   const Parallel& parallel) {
-    const WeightOnlyQ8Tile& chosen = shape.m < least ? few : tile;
+    const WeightOnlyQ8Tile& chosen = shape.m < least(packed) ? few : tile;
     return run_weight_only(CodeSide{chosen, passes, chosen.rows, chosen.panels}, shape, x, packed, y, parallel);
   };
   return kernel;
