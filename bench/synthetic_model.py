@@ -20,16 +20,24 @@ SHAPES = {
     "1.7b": (28, 2048, 6144, 16, 8, 128, 151669),
     "8b": (36, 4096, 12288, 32, 8, 128, 151669),
 }
-#: weights of a block, its bytes behind a float16 scale, and the root of the mean square of a weight in scales
-TYPES = {"Q1_0": (128, 16, 1.0, 41), "Q4_0": (32, 16, 4.6, 2), "Q8_0": (32, 32, 73.9, 8)}
+#: ggml's number, weights and bytes of a block, the root of the mean square of a weight in scales, and where the float16
+#: scales are, as multiples of the first
+TYPES = {
+    "Q1_0": (41, 128, 18, 1.0, {0: 1}),
+    "Q4_0": (2, 32, 18, 4.6, {0: 1}),
+    "Q8_0": (8, 32, 34, 73.9, {0: 1}),
+    "Q2_K": (10, 256, 84, 13.9, {80: 1, 82: 1.5}),
+    "Q4_K": (12, 256, 144, 255.0, {0: 1, 2: 7.5}),
+    "Q6_K": (14, 256, 210, 1366.0, {208: 1}),
+}
 LISTS = ("tokens", "token_type", "merges")
 
 
 def blocks(rng: np.random.Generator, rows: int, columns: int, kind: str) -> np.ndarray:
-    weights, size, root, _ = TYPES[kind]
-    made = np.empty((rows, columns // weights, 2 + size), np.uint8)
-    made[..., 2:] = rng.integers(0, 256, (rows, columns // weights, size), np.uint8)
-    made[..., :2] = np.array([1 / (root * np.sqrt(columns))], np.float16).view(np.uint8)
+    _, weights, size, root, scales = TYPES[kind]
+    made = rng.integers(0, 256, (rows, columns // weights, size), np.uint8)
+    for at, factor in scales.items():
+        made[..., at : at + 2] = np.array([factor / (root * np.sqrt(columns))], np.float16).view(np.uint8)
     return made.reshape(rows, -1)
 
 
@@ -67,7 +75,7 @@ def write(shape: str, kind: str, tokenizer: str, out: str) -> None:
         matrices[f"blk.{i}.ffn_down"] = (width, inner)
     for name, (rows, columns) in matrices.items():
         data = blocks(rng, rows, columns, kind)
-        writer.add_tensor(f"{name}.weight", data, raw_dtype=gguf.GGMLQuantizationType(TYPES[kind][3]))
+        writer.add_tensor(f"{name}.weight", data, raw_dtype=gguf.GGMLQuantizationType(TYPES[kind][0]))
     for name in ["output_norm", *(f"blk.{i}.{norm}" for i in range(layers) for norm in ("attn_norm", "ffn_norm"))]:
         writer.add_tensor(f"{name}.weight", np.ones(width, np.float32))
     writer.write_header_to_file()

@@ -113,53 +113,81 @@ void open_q8_0(const Byte* b, Byte* codes, float* s, float* /*z*/) {
   for (int i = 0; i < 32; ++i) codes[i] = b[2 + i] ^ 0x80;
 }
 
-void open_q2_k(const Byte* b, Byte* codes, float* s, float* z) {
-  const float d = half_at(b + 80), least = half_at(b + 82);
-  for (int g = 0; g < 16; ++g) {
-    s[g] = d * static_cast<float>(b[g] & 15);
-    z[g] = least * static_cast<float>(b[g] >> 4);
+/// Scales and offsets of a block as they are: s = d * (a - 128), z = least * b.
+struct Levels {
+  float d, least;
+  int groups;
+  Byte a[16], b[16];
+};
+
+void multiply(const Levels& of, float* s, float* z) {
+  for (int g = 0; g < of.groups; ++g) {
+    s[g] = of.d * static_cast<float>(of.a[g] - 128);
+    z[g] = of.least * static_cast<float>(of.b[g]);
   }
+}
+
+Levels levels_q2_k(const Byte* b) {
+  Levels of{half_at(b + 80), half_at(b + 82), 16, {}, {}};
+  for (int g = 0; g < 16; ++g) {
+    of.a[g] = static_cast<Byte>(128 + (b[g] & 15));
+    of.b[g] = b[g] >> 4;
+  }
+  return of;
+}
+
+void open_q2_k(const Byte* b, Byte* codes, float* s, float* z) {
+  multiply(levels_q2_k(b), s, z);
   two_bits(b + 16, codes);
 }
 
-void open_q3_k(const Byte* b, Byte* codes, float* s, float* /*z*/) {
-  const Byte *const high = b, *const packed = b + 96;
-  const float d = half_at(b + 108);
+Levels levels_q3_k(const Byte* b) {
+  const Byte* const packed = b + 96;
+  Levels of{half_at(b + 108), 0, 16, {}, {}};
   for (int g = 0; g < 16; ++g) {
     const int low = packed[g % 8] >> (g / 8 * 4) & 15, top = packed[8 + g % 4] >> (g / 4 * 2) & 3;
-    s[g] = d * static_cast<float>((low | top << 4) - 32);
+    of.a[g] = static_cast<Byte>(128 + (low | top << 4) - 32);
   }
+  return of;
+}
+
+void open_q3_k(const Byte* b, Byte* codes, float* s, float* z) {
+  multiply(levels_q3_k(b), s, z);
   two_bits(b + 32, codes);
-  for (int i = 0; i < 8; ++i) put_above<32>(high, i, 1, 2, codes + 32 * i);
+  for (int i = 0; i < 8; ++i) put_above<32>(b, i, 1, 2, codes + 32 * i);
 }
 
 /// Eight scales and eight offsets of 6 bits in 12 bytes.
-void six_bit_pairs(const Byte* b, float* s, float* z) {
-  const float d = half_at(b), least = half_at(b + 2);
+Levels levels_of_pairs(const Byte* b) {
   const Byte* const p = b + 4;
+  Levels of{half_at(b), half_at(b + 2), 8, {}, {}};
   for (int g = 0; g < 8; ++g) {
-    const int scale = g < 4 ? p[g] & 63 : (p[g + 4] & 15) | p[g - 4] >> 6 << 4;
-    const int offset = g < 4 ? p[g + 4] & 63 : p[g + 4] >> 4 | p[g] >> 6 << 4;
-    s[g] = d * static_cast<float>(scale);
-    z[g] = least * static_cast<float>(offset);
+    of.a[g] = static_cast<Byte>(128 + (g < 4 ? p[g] & 63 : (p[g + 4] & 15) | p[g - 4] >> 6 << 4));
+    of.b[g] = static_cast<Byte>(g < 4 ? p[g + 4] & 63 : p[g + 4] >> 4 | p[g] >> 6 << 4);
   }
+  return of;
 }
 
 void open_q4_k(const Byte* b, Byte* codes, float* s, float* z) {
-  six_bit_pairs(b, s, z);
+  multiply(levels_of_pairs(b), s, z);
   four_bits(b + 16, codes);
 }
 
 void open_q5_k(const Byte* b, Byte* codes, float* s, float* z) {
-  six_bit_pairs(b, s, z);
+  multiply(levels_of_pairs(b), s, z);
   four_bits(b + 48, codes);
   for (int i = 0; i < 8; ++i) put_above<32>(b + 16, i, 1, 4, codes + 32 * i);
 }
 
-void open_q6_k(const Byte* b, Byte* codes, float* s, float* /*z*/) {
-  const Byte *const low = b, *const high = b + 128, *const scales = b + 192;
-  const float d = half_at(b + 208);
-  for (int g = 0; g < 16; ++g) s[g] = d * static_cast<float>(static_cast<std::int8_t>(scales[g]));
+Levels levels_q6_k(const Byte* b) {
+  Levels of{half_at(b + 208), 0, 16, {}, {}};
+  for (int g = 0; g < 16; ++g) of.a[g] = b[192 + g] ^ 0x80;
+  return of;
+}
+
+void open_q6_k(const Byte* b, Byte* codes, float* s, float* z) {
+  const Byte *const low = b, *const high = b + 128;
+  multiply(levels_q6_k(b), s, z);
   for (int i = 0; i < 4; ++i) take<64>(low + i / 2 * 64, i % 2 * 4, 15, codes + 64 * i);
   for (int i = 0; i < 8; ++i) put_above<32>(high + i / 4 * 32, i % 4 * 2, 3, 4, codes + 32 * i);
 }
@@ -212,14 +240,19 @@ void open_iq4_nl(const Byte* b, Byte* codes, float* s, float* /*z*/) {
   on_iq4_grid(codes, 32);
 }
 
-void open_iq4_xs(const Byte* b, Byte* codes, float* s, float* /*z*/) {
-  const float d = half_at(b);
+Levels levels_iq4_xs(const Byte* b) {
   const int high = b[2] | b[3] << 8;
+  Levels of{half_at(b), 0, 8, {}, {}};
   for (int g = 0; g < 8; ++g) {
     const int low = b[4 + g / 2] >> (g % 2 * 4) & 15;
-    s[g] = d * static_cast<float>((low | (high >> (2 * g) & 3) << 4) - 32);
-    nibbles(b + 8 + 16 * g, codes + 32 * g);
+    of.a[g] = static_cast<Byte>(128 + (low | (high >> (2 * g) & 3) << 4) - 32);
   }
+  return of;
+}
+
+void open_iq4_xs(const Byte* b, Byte* codes, float* s, float* z) {
+  multiply(levels_iq4_xs(b), s, z);
+  for (int g = 0; g < 8; ++g) nibbles(b + 8 + 16 * g, codes + 32 * g);
   on_iq4_grid(codes, 256);
 }
 
@@ -262,14 +295,18 @@ void open_nvfp4(const Byte* b, Byte* codes, float* s, float* /*z*/) {
 struct Row {
   GgufType type;
   OpenBlock open;
+  Levels (*levels)(const Byte* block) = nullptr;  ///< of types whose scales are products of two numbers
 };
 
 constexpr Row plain(std::uint32_t id, std::string_view name, Element element) {
   return {{id, name, 1, size_of(element), GgufType::Kind::elements, element, 0, 0, 0, Element::f32}, nullptr};
 }
 constexpr Row coded(std::uint32_t id, std::string_view name, std::int64_t weights, std::int64_t bytes, int bits,
-                    std::int64_t group, int zero, Element numbers, OpenBlock open) {
-  return {{id, name, weights, bytes, GgufType::Kind::codes, Element::u8, bits, group, zero, numbers}, open};
+                    std::int64_t group, int zero, Element numbers, OpenBlock open,
+                    Levels (*levels)(const Byte*) = nullptr) {
+  return {{id, name, weights, bytes, GgufType::Kind::codes, Element::u8, bits, group, zero, numbers, levels != nullptr},
+          open,
+          levels};
 }
 constexpr Row other(std::uint32_t id, std::string_view name, std::int64_t weights, std::int64_t bytes) {
   return {{id, name, weights, bytes, GgufType::Kind::other, Element::u8, 0, 0, 0, Element::f32}, nullptr};
@@ -289,18 +326,18 @@ constexpr Row table[] = {
     coded(6, "Q5_0", 32, 22, 5, 32, 16, Element::f16, open_q5_0),
     coded(7, "Q5_1", 32, 24, 5, 32, 0, Element::f16, open_q5_1),
     coded(8, "Q8_0", 32, 34, 8, 32, 128, Element::f16, open_q8_0),
-    coded(10, "Q2_K", 256, 84, 2, 16, 0, Element::f32, open_q2_k),
-    coded(11, "Q3_K", 256, 110, 3, 16, 4, Element::f32, open_q3_k),
-    coded(12, "Q4_K", 256, 144, 4, 32, 0, Element::f32, open_q4_k),
-    coded(13, "Q5_K", 256, 176, 5, 32, 0, Element::f32, open_q5_k),
-    coded(14, "Q6_K", 256, 210, 6, 16, 32, Element::f32, open_q6_k),
+    coded(10, "Q2_K", 256, 84, 2, 16, 0, Element::f32, open_q2_k, levels_q2_k),
+    coded(11, "Q3_K", 256, 110, 3, 16, 4, Element::f32, open_q3_k, levels_q3_k),
+    coded(12, "Q4_K", 256, 144, 4, 32, 0, Element::f32, open_q4_k, levels_of_pairs),
+    coded(13, "Q5_K", 256, 176, 5, 32, 0, Element::f32, open_q5_k, levels_of_pairs),
+    coded(14, "Q6_K", 256, 210, 6, 16, 32, Element::f32, open_q6_k, levels_q6_k),
     coded(34, "TQ1_0", 256, 54, 2, 256, 1, Element::f16, open_tq1_0),
     coded(35, "TQ2_0", 256, 66, 2, 256, 1, Element::f16, open_tq2_0),
     coded(41, "Q1_0", 128, 18, 1, 128, 0, Element::f32, open_q1_0),
     coded(42, "Q2_0", 64, 18, 2, 64, 1, Element::f16, open_q2_0<64>),
     coded(42, "Q2_0_128", 128, 34, 2, 128, 1, Element::f16, open_q2_0<128>),
     coded(20, "IQ4_NL", 32, 18, 8, 32, 128, Element::f16, open_iq4_nl),
-    coded(23, "IQ4_XS", 256, 136, 8, 32, 128, Element::f32, open_iq4_xs),
+    coded(23, "IQ4_XS", 256, 136, 8, 32, 128, Element::f32, open_iq4_xs, levels_iq4_xs),
     coded(39, "MXFP4", 32, 17, 5, 32, 16, Element::bf16, open_mxfp4),
     coded(40, "NVFP4", 64, 36, 5, 16, 16, Element::f16, open_nvfp4),
     other(9, "Q8_1", 32, 36),
@@ -350,6 +387,18 @@ void gguf_row(const GgufType& type, const std::uint8_t* blocks, std::int64_t col
     open(blocks, codes, scales, type.zero == 0 ? zeros : no_zeros);
     scales += groups;
     if (type.zero == 0) zeros += groups;
+  }
+}
+
+void gguf_levels(const GgufType& type, const std::uint8_t* blocks, std::int64_t columns, std::uint8_t* a,
+                 std::uint8_t* b, float* d, float* least) {
+  const Row* const row = find([&](const Row& r) { return r.type.name == type.name; });
+  for (std::int64_t c = 0; c < columns; c += type.weights, blocks += type.bytes) {
+    const Levels of = row->levels(blocks);
+    *d++ = of.d;
+    *least++ = of.least;
+    a = std::copy_n(of.a, of.groups, a);
+    b = std::copy_n(of.b, of.groups, b);
   }
 }
 

@@ -36,6 +36,10 @@ class GgufRows : public CodedRowReader {
     if (const std::int64_t end = (begin + row_bytes) / piece * piece; end > begin)
       formats::let_go({bytes_->data + end - piece, piece, nullptr, bytes_->is_mapped});
   }
+  void open_levels(std::int64_t row, const kernels::ScaleLevels& to) const override {
+    formats::gguf_levels(type_, bytes_->data + row * (columns_ / type_.weights * type_.bytes), columns_, to.a, to.b,
+                         to.d, to.least);
+  }
   std::shared_ptr<const formats::Bytes> bytes() const override { return bytes_; }
 
  private:
@@ -52,6 +56,7 @@ void put_form(const GgufType& type, kernels::WeightRows* w) {
   w->offset = type.zero == 0 && !type.are_signs() ? kernels::Offset::value : kernels::Offset::none;
   w->step = type.are_signs() ? 2 : 1;
   w->zero = type.are_signs() ? 1 : type.zero;
+  w->super_block = type.has_levels ? type.weights : 0;
 }
 
 }  // namespace
@@ -84,6 +89,7 @@ FileMatrix::FileMatrix(std::string what, const kernels::WeightRows& form, std::s
 kernels::WeightRows FileMatrix::coded() const {
   kernels::WeightRows w = form_;
   w.open = open;
+  w.open_levels = form_.super_block == 0 ? nullptr : open_levels;
   w.file = this;
   return w;
 }
@@ -96,6 +102,10 @@ void FileMatrix::open(const void* matrix, std::int64_t row, std::uint8_t* codes,
   for (std::int64_t g = 0; g < self.form_.groups(); ++g)
     finite = finite && std::isfinite(scales[g]) && (!has_zeros || std::isfinite(zeros[g]));
   if (!finite) self.bad_row_->store(row, std::memory_order_relaxed);
+}
+
+void FileMatrix::open_levels(const void* matrix, std::int64_t row, const kernels::ScaleLevels& to) {
+  static_cast<const FileMatrix*>(matrix)->reader_->open_levels(row, to);
 }
 
 void FileMatrix::check_opened() const {

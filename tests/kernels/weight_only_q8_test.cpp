@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/arithmetic/float_bits.h"
 #include "weight_only_product.h"
 
 #if defined(__x86_64__)
@@ -147,6 +148,114 @@ TEST(WeightOnlyQ8, WholeNumbersTimesAScaleHaveNoOffset) {
       });
       if (HasFailure()) return;
     }
+}
+
+/// A weight whose float32 scales and zeros are products, and their factors.
+struct LeveledCase {
+  WeightCase weight;
+  std::int64_t group, super_block;
+  int middle = 1 << (weight.runs.front().bits - 1);
+  std::vector<std::uint8_t> a, b;  ///< [n, groups]
+  std::vector<float> d, least;     ///< [n, super-blocks]
+
+  LeveledCase(WeightCase w, std::int64_t group_size, std::int64_t groups_of_super, ReplayableRng& rng)
+      : weight(std::move(w)), group(group_size), super_block(group_size * groups_of_super) {
+    for (std::int64_t j = 0; j < weight.n; ++j)
+      for (std::int64_t g = 0; g < weight.groups; ++g) {
+        if (g % groups_of_super == 0) {
+          d.push_back(float_from_f16(f16_from_float(static_cast<float>(rng.between(-999, 999)) / 512)));
+          least.push_back(float_from_f16(f16_from_float(static_cast<float>(rng.between(-999, 999)) / 4096)));
+        }
+        a.push_back(static_cast<std::uint8_t>(rng.one_of({0, 1, 127, 128, 129, 191, 255})));
+        b.push_back(static_cast<std::uint8_t>(rng.one_of({0, 1, 63, 255})));
+        weight.scales.set(g * weight.n + j, d.back() * static_cast<float>(a.back() - 128));
+        weight.float_zeros.set(g * weight.n + j, least.back() * static_cast<float>(b.back()));
+      }
+  }
+  WeightRows rows() const {
+    return {weight.k, weight.n,    group,      weight.runs.front().bits, Dtype::f32, weight.offset, 1, middle, open,
+            this,     super_block, open_levels};
+  }
+  static void open(const void* of, std::int64_t j, std::uint8_t* codes, float* scales, float* zeros) {
+    const auto& self = *static_cast<const LeveledCase*>(of);
+    const RowsOfCase plain{self.weight, self.group, 1, self.middle};
+    RowsOfCase::open(&plain, j, codes, scales, zeros);
+  }
+  static void open_levels(const void* of, std::int64_t j, const ScaleLevels& to) {
+    const auto& self = *static_cast<const LeveledCase*>(of);
+    const std::int64_t groups = self.weight.groups;
+    const auto supers = static_cast<std::int64_t>(self.d.size()) / self.weight.n;
+    std::copy_n(self.a.data() + j * groups, groups, to.a);
+    std::copy_n(self.b.data() + j * groups, groups, to.b);
+    std::copy_n(self.d.data() + j * supers, supers, to.d);
+    std::copy_n(self.least.data() + j * supers, supers, to.least);
+  }
+};
+
+TEST(WeightOnlyQ8, ScalesOfTwoLevelsAreTheirProducts) {
+  ReplayableRng rng;
+  for (const int bits : {1, 2, 3, 4, 5, 6, 8})
+    for (const Offset offset : {Offset::none, Offset::value})
+      for (int round = 0; round < 4; ++round) {
+        const std::int64_t k = rng.one_of({1, 16, 33, 256, 300, 512, 800}), group = rng.one_of({5, 16, 32, 128});
+        const LeveledCase leveled(
+            WeightCase({{bits, k}}, rng.one_of({1, 17, 64, 65, 131}), even_groups(k, group), Dtype::f32, offset, rng),
+            group, rng.one_of({1, 3, 8, 16, 255}), rng);
+        const WeightCase& w = leveled.weight;
+        Product p(w, rng.between(1, 21), rng.one_of(float_dtypes), rng);
+        if (rng.coin()) p.add_extras(rng);
+        ASSERT_EQ(check_q8_weight(leveled.rows()), Status::ok);
+        std::vector<float> wanted;
+        for (std::int64_t r = 0; r < p.m; ++r)
+          for (std::int64_t j = 0; j < w.n; ++j) wanted.push_back(output_of_law(p, r, j));
+        for_every_pool([&](const Parallel& parallel) {
+          for_every_kernel(kernels_of_codes(), [&](const WeightOnlyGemmKernel& kernel) {
+            const std::size_t bytes = kernel.rows_bytes(leveled.rows());
+            const PackedMemory packed(bytes);
+            kernel.prepack_rows(leveled.rows(), packed.get(), parallel);
+            std::vector<float> found(wanted.size());
+            ASSERT_EQ(
+                kernel.run({p.m, w.n, w.k}, p.input(), packed.get(),
+                           {found.data(), Dtype::f32, 4 * w.n, p.bias.empty() ? nullptr : p.bias.data()}, parallel),
+                Status::ok);
+            for (std::size_t i = 0; i < wanted.size(); ++i)
+              ASSERT_EQ(found[i], wanted[i]) << bits << " bits, " << p.m << "x" << k << "x" << w.n << ", group "
+                                             << group << ", super-block " << leveled.super_block << ", output " << i;
+          });
+        });
+        if (HasFailure()) return;
+      }
+}
+
+TEST(WeightOnlyQ8, ScalesOfTwoLevelsTakeTheirOwnBytes) {
+  // Q4_K: 4 bits a weight, for 32 of them a byte of each kind, for 256 two 16-bit floats.
+  const std::int64_t n = 128, k = 4096, bytes = n * (k / 2 + 2 * (k / 32) + 4 * (k / 256));
+  WeightRows w{k, n, 32, 4, Dtype::f32, Offset::value, 1, 8, nullptr, nullptr};
+  w.super_block = 256;
+  w.open_levels = [](const void*, std::int64_t, const ScaleLevels&) {};
+  ASSERT_EQ(check_weight(w), Status::ok);
+  for_every_kernel(weight_only_q8_table(), [&](const WeightOnlyGemmKernel& kernel) {
+    if (kernel.isa == Isa::reference) return;  // it keeps words
+    const auto head = static_cast<std::int64_t>(kernel.rows_bytes(w)) - bytes;
+    EXPECT_GE(head, 0);
+    EXPECT_LE(head, 128 + 16 * (k / 32) + 64);
+  });
+}
+
+TEST(WeightOnlyQ8, SuperBlocksOfWrongSizesAreRefused) {
+  WeightRows w{512, 3, 32, 4, Dtype::f32, Offset::value, 1, 8, nullptr, nullptr};
+  w.open_levels = [](const void*, std::int64_t, const ScaleLevels&) {};
+  for (const std::int64_t wrong : {-32, 16, 33, 256 * 32}) {
+    w.super_block = wrong;
+    EXPECT_EQ(check_q8_weight(w), Status::bad_shape) << wrong;
+  }
+  w.super_block = 256;
+  EXPECT_EQ(check_q8_weight(w), Status::ok);
+  w.open_levels = nullptr;
+  EXPECT_EQ(check_q8_weight(w), Status::bad_shape);
+  const WeightRows ternary{512, 3, 32,      2,       Dtype::f32, Offset::none,
+                           1,   1, nullptr, nullptr, 256,        [](const void*, std::int64_t, const ScaleLevels&) {}};
+  EXPECT_EQ(check_q8_weight(ternary), Status::bad_shape);
 }
 
 void expect_every_kernel_alike(const Product& p, Dtype out) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -121,6 +122,27 @@ TEST(GgufWeights, Int8ProductsOfTernaryCodesAndSignsAreRoundedOnceAGroup) {
       for (std::size_t i = 0; i < group; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(w[i]);
       ASSERT_EQ(y[static_cast<std::size_t>(j)], static_cast<float>(sum)) << type << ", output " << j;
     }
+  }
+}
+
+TEST(GgufWeights, Int8ProductsOfEveryTypeAreThoseOfTheReference) {
+  // Panels of K-quants have the factors of their scales, those of the reference the products.
+  ReplayableRng rng;
+  for (const char* type : coded_types) {
+    constexpr std::int64_t rows = 67, columns = 768, m = 3;
+    const auto file = file_of(type, rows, columns, rng);
+    const FileMatrix matrix = matrix_of(file);
+    std::vector<float> x(m * columns), found(m * rows), wanted(found.size());
+    for (float& v : x) v = static_cast<float>(rng.between(-999, 999)) / 64;
+    const Linear linear(matrix, Arithmetic::int8, nullptr, kernels::serial());
+    ASSERT_EQ(linear.run(m, x.data(), found.data(), kernels::serial()), kernels::Status::ok);
+    const kernels::WeightOnlyGemmKernel& reference = kernels::weight_only_q8_table().back();
+    std::vector<std::max_align_t> packed(reference.rows_bytes(matrix.coded()) / sizeof(std::max_align_t) + 1);
+    reference.prepack_rows(matrix.coded(), packed.data(), kernels::serial());
+    ASSERT_EQ(reference.run({m, rows, columns}, {x.data(), kernels::Dtype::f32, 4 * columns, nullptr}, packed.data(),
+                            {wanted.data(), kernels::Dtype::f32, 4 * rows, nullptr}, kernels::serial()),
+              kernels::Status::ok);
+    ASSERT_EQ(found, wanted) << type;
   }
 }
 

@@ -37,10 +37,11 @@ struct GgufType {
     other,     ///< the size alone is known
   } kind;
   Element element;
-  int bits;            ///< per code
-  std::int64_t group;  ///< weights that share a scale
-  int zero;            ///< W = s * (q - zero); 0: W = s * q - z with a float z
-  Element numbers;     ///< the smallest float that holds every scale and offset: f16, bf16, or f32 of products
+  int bits;                 ///< per code
+  std::int64_t group;       ///< weights that share a scale
+  int zero;                 ///< W = s * (q - zero); 0: W = s * q - z with a float z
+  Element numbers;          ///< the smallest float that holds every scale and offset: f16, bf16, or f32 of products
+  bool has_levels = false;  ///< scales and offsets are products of a 16-bit float of the block and a whole number
 
   /// Q1_0: s = 2 z, so W is z or -z, and z is a 16-bit float.
   constexpr bool are_signs() const { return id == 41; }
@@ -91,6 +92,11 @@ CodedRows gguf_codes(const GgufFile& file, const GgufTensor& tensor);
 /// offset z, which may be NaN or infinite.
 void gguf_row(const GgufType& type, const std::uint8_t* blocks, std::int64_t columns, std::uint8_t* codes,
               float* scales, float* zeros);
+
+/// The factors of the scales and offsets of a row of a type that has levels: s = d * (a - 128) and z = least * b, with
+/// one d and least for each block, one a and b for each group. Where the type's zero is not 0, least and b are 0.
+void gguf_levels(const GgufType& type, const std::uint8_t* blocks, std::int64_t columns, std::uint8_t* a,
+                 std::uint8_t* b, float* d, float* least);
 
 /// Codes of blocks in memory. @param what  begins error sentences.
 CodedRows gguf_codes(const std::string& what, const GgufType& type, const std::uint8_t* blocks, std::int64_t rows,

@@ -65,6 +65,18 @@ struct PackedWeight {
   const void* zeros;  ///< [groups, n]: floats of scale_dtype (value), int32 in 1 ... 2^bits (zero), null (none)
 };
 
+/// Scales of one output as products of two numbers (K-quants): in float32 and rounded once,
+///
+///     s(g) = d(t) * (a(g) - 128)    z(g) = least(t) * b(g)
+///
+/// with group g in super-block t.
+struct ScaleLevels {
+  std::uint8_t* a;  ///< [groups]
+  std::uint8_t* b;  ///< [groups]; of weights with Offset::value alone
+  float* d;         ///< [super-blocks], 16-bit floats
+  float* least;     ///< [super-blocks], 16-bit floats; of weights with Offset::value alone
+};
+
 /// A weight whose outputs lie one after the other, as files hold them: the code of output j and input feature i is in
 /// group i / group of output j. A function opens one output at a time, so any file's blocks become panels without
 /// another copy in between.
@@ -83,6 +95,11 @@ struct WeightRows {
   /// Writes the codes [k] of output j, its scales [groups()] and, with Offset::value, its zeros [groups()].
   void (*open)(const void* file, std::int64_t j, std::uint8_t* codes, float* scales, float* zeros);
   const void* file;
+  /// Rows of k in a super-block, a multiple of `group` by at most 255, where scales are products of two numbers; else
+  /// 0. Offset::value or symmetric codes.
+  std::int64_t super_block = 0;
+  /// Writes the two numbers of each scale and zero of output j that `open` multiplies; null where super_block is 0.
+  void (*open_levels)(const void* file, std::int64_t j, const ScaleLevels& to) = nullptr;
 
   constexpr std::int64_t groups() const { return (k + group - 1) / group; }
   constexpr bool is_symmetric() const { return offset == Offset::none && step == 1 && zero == 1 << (bits - 1); }

@@ -19,6 +19,8 @@ class CodedRowReader {
   virtual ~CodedRowReader() = default;
   /// Writes the codes of a row, its scales and, with Offset::value, its zeros, as kernels::WeightRows::open does.
   virtual void open(std::int64_t row, std::uint8_t* codes, float* scales, float* zeros) const = 0;
+  /// Writes the factors of a row's scales where the form has super-blocks, as kernels::WeightRows::open_levels does.
+  virtual void open_levels(std::int64_t /*row*/, const kernels::ScaleLevels& /*to*/) const {}
   /// The bytes that rows are opened from.
   virtual std::shared_ptr<const formats::Bytes> bytes() const = 0;
 };
@@ -61,6 +63,7 @@ class FileMatrix {
 
  private:
   static void open(const void* matrix, std::int64_t row, std::uint8_t* codes, float* scales, float* zeros);
+  static void open_levels(const void* matrix, std::int64_t row, const kernels::ScaleLevels& to);
 
   std::string what_;
   kernels::WeightRows form_{};  ///< without its function; of plain numbers k, n and, as scale_dtype, their type

@@ -61,9 +61,9 @@ constexpr float shift = 12582912.0f;             // 1.5 * 2^23
 constexpr std::int32_t shift_bits = 0x4b400000;  // as which + D are those of shift + D
 constexpr std::int64_t most_shifted = 1 << 22;
 
-void open_numbers(const WeightOnlyQ8Args& a, const WeightGroup& group, const char* at, Numbers* n) {
-  avx512::weight_only_q8_numbers(a, group, at, n);
-  n->quick = a.scale != Dtype::f32 && 127 * group.middle * group.rows < most_shifted;
+void open_numbers(const PanelNumbers& numbers, const WeightGroup& group, const PanelGroups& at, Numbers* n) {
+  avx512::weight_only_q8_numbers(numbers, group, at, n);
+  n->quick = numbers.scale != Dtype::f32 && 127 * group.middle * group.rows < most_shifted;
   __mmask16 small = 0xffff;
 #pragma GCC unroll 4
   for (int v = 0; v < 4; ++v) {
@@ -216,12 +216,11 @@ void run_groups(const WeightOnlyQ8Args& a) {
   Numbers numbers_of[4];
   for (int r = 0; r < a.rows; ++r)
     for (int j = 0; j < panel_columns; j += 16) _mm512_storeu_ps(a.y + r * a.y_stride + j, _mm512_setzero_ps());
-  const std::int64_t numbers = row_bytes(a.scale, panel_columns) + zero_bytes(a.offset, a.scale);
   const std::int64_t next = std::int64_t{piece} * a.rows;
   const std::int8_t* u = a.u;
   const std::int32_t* starts = a.starts;
   const float *sums = a.sums, *steps = a.steps;
-  const char* panel = a.panel;
+  PanelGroups lie(a.panel, a.numbers);
   Ended ring[4] = {};
   numbers_of[3].quick = true;
   for (Ended& rows : ring) rows = {products, numbers_of + 3, a.starts, a.sums, a.steps, a.y, 0};
@@ -235,13 +234,13 @@ void run_groups(const WeightOnlyQ8Args& a) {
   for (std::int64_t g = 0; g < a.group_count; ++g, starts += a.rows, sums += a.rows, steps += a.rows) {
     const WeightGroup& group = a.groups[g];
     Numbers& n = numbers_of[g % 4];
-    open_numbers(a, group, panel, &n);
+    open_numbers(a.numbers, group, lie, &n);
     std::int64_t first = 0;
     const std::int64_t quads = group.quads();
     do {
       const std::int64_t count = quads - first < part_quads ? quads - first : part_quads;
       const std::int64_t whole = (count + step_quads - 1) / step_quads;
-      const char* const codes = open(group, a.doubles, panel + numbers, first, count, opened);
+      const char* const codes = open(group, a.doubles, lie.lines(), first, count, opened);
       const bool ends = first + count >= quads;
       for (int r = 0; r < a.rows; r += tile_rows) {
         const std::int64_t place = quads <= part_quads ? at % 2 : a.rows > tile_rows ? 2 + r / tile_rows : 2 + g % 2;
@@ -258,7 +257,7 @@ void run_groups(const WeightOnlyQ8Args& a) {
       u += whole * next;
       first += count;
     } while (first < quads);
-    panel += numbers + 64 * group.lines;
+    lie.pass(group);
   }
   // Drain the pipeline: two turns that multiply nothing finish the products in flight.
   for (int i = 0; i < 2; ++i) {
@@ -268,7 +267,7 @@ void run_groups(const WeightOnlyQ8Args& a) {
   }
 }
 
-void run(const WeightOnlyQ8Args& a) { a.offset == Offset::none ? run_groups<false>(a) : run_groups<true>(a); }
+void run(const WeightOnlyQ8Args& a) { a.numbers.offset == Offset::none ? run_groups<false>(a) : run_groups<true>(a); }
 
 }  // namespace
 

@@ -94,20 +94,41 @@ BIE_INLINE void open_numbers(const char* at, float middle, Offset offset, Q8Numb
   }
 }
 
-BIE_INLINE void open_numbers(const WeightOnlyQ8Args& a, const WeightGroup& group, const char* at, Q8Numbers* to) {
-  switch (a.scale) {
-    case Dtype::f32: open_numbers<Dtype::f32>(at, group.middle, a.offset, to); break;
-    case Dtype::f16: open_numbers<Dtype::f16>(at, group.middle, a.offset, to); break;
-    default: open_numbers<Dtype::bf16>(at, group.middle, a.offset, to); break;
+BIE_INLINE __m512 floats_of_bytes(const char* at, int less) {
+  const __m512i wide = _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(at)));
+  return _mm512_cvtepi32_ps(_mm512_sub_epi32(wide, _mm512_set1_epi32(less)));
+}
+
+/// Of two levels.
+[[gnu::noinline]] void multiply_levels(const char* super, const char* at, float middle, Offset offset, Q8Numbers* to) {
+  const __m512 h = _mm512_set1_ps(middle);
+#pragma GCC unroll 4
+  for (int v = 0; v < 4; ++v) {
+    const __m512 s = _mm512_mul_ps(load_floats<Dtype::f16>(super, v), floats_of_bytes(at + 16 * v, 128));
+    _mm512_store_ps(to->s + 16 * v, s);
+    if (offset == Offset::none) continue;
+    const __m512 z = _mm512_mul_ps(load_floats<Dtype::f16>(super + 2 * panel_columns, v),
+                                   floats_of_bytes(at + panel_columns + 16 * v, 0));
+    _mm512_store_ps(to->o + 16 * v, _mm512_fmsub_ps(h, s, z));
+  }
+}
+
+BIE_INLINE void open_numbers(const PanelNumbers& numbers, const WeightGroup& group, const PanelGroups& at,
+                             Q8Numbers* to) {
+  if (numbers.groups_of_super > 0) return multiply_levels(at.super(), at.numbers(), group.middle, numbers.offset, to);
+  switch (numbers.scale) {
+    case Dtype::f32: open_numbers<Dtype::f32>(at.numbers(), group.middle, numbers.offset, to); break;
+    case Dtype::f16: open_numbers<Dtype::f16>(at.numbers(), group.middle, numbers.offset, to); break;
+    default: open_numbers<Dtype::bf16>(at.numbers(), group.middle, numbers.offset, to); break;
   }
 }
 
 }  // namespace
 
 /// They stay in memory: the loop of products of many rows has no registers for them.
-[[gnu::noinline]] void weight_only_q8_numbers(const WeightOnlyQ8Args& a, const WeightGroup& group, const char* at,
-                                              Q8Numbers* to) {
-  open_numbers(a, group, at, to);
+[[gnu::noinline]] void weight_only_q8_numbers(const PanelNumbers& numbers, const WeightGroup& group,
+                                              const PanelGroups& at, Q8Numbers* to) {
+  open_numbers(numbers, group, at, to);
 }
 
 namespace {
@@ -208,7 +229,7 @@ BIE_INLINE void multiply(const WeightGroup& group, bool doubles, const std::int8
 template <int R, int V>
 BIE_INLINE void end_group(const WeightOnlyQ8Args& a, const Q8Numbers& n, int v, const float* sums, const float* steps,
                           const __m512i (&sum)[R][V]) {
-  if (a.offset == Offset::none)
+  if (a.numbers.offset == Offset::none)
     end_group<false, R, V>(n.s + 16 * v, n.o + 16 * v, sums, steps, a.y + 16 * v, a.y_stride, sum);
   else
     end_group<true, R, V>(n.s + 16 * v, n.o + 16 * v, sums, steps, a.y + 16 * v, a.y_stride, sum);
@@ -217,7 +238,8 @@ BIE_INLINE void end_group(const WeightOnlyQ8Args& a, const Q8Numbers& n, int v, 
 /// One group of one row.
 template <int width>
 void add_row(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::int8_t* u, const std::int32_t* starts,
-             const float* sums, const float* steps, const char* numbers, const char* lines) {
+             const float* sums, const float* steps, const PanelGroups& at) {
+  const char* const lines = at.lines();
   __m512i sum[1][4];
   if constexpr (width == 1) {
     const std::int32_t none = 0;
@@ -230,22 +252,21 @@ void add_row(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::int
     multiply<width>(group, u, starts, lines, sum);
   }
   Q8Numbers n;
-  open_numbers(a, group, numbers, &n);
+  open_numbers(a.numbers, group, at, &n);
   end_group<1, 4>(a, n, 0, sums, steps, sum);
 }
 
 /// One group of more rows, V vectors of outputs at a time.
 template <int R>
 BIE_INLINE void add_rows(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::int8_t* u,
-                         const std::int32_t* starts, const float* sums, const float* steps, const char* numbers,
-                         const char* lines) {
+                         const std::int32_t* starts, const float* sums, const float* steps, const PanelGroups& at) {
   constexpr int V = R <= 5 ? 4 : 2;
   Q8Numbers n;
-  weight_only_q8_numbers(a, group, numbers, &n);
+  weight_only_q8_numbers(a.numbers, group, at, &n);
 #pragma GCC unroll 1
   for (int v = 0; v < 4; v += V) {
     __m512i sum[R][V];
-    multiply<R, V>(group, a.doubles, u, starts, lines + 64 * v, sum);
+    multiply<R, V>(group, a.doubles, u, starts, at.lines() + 64 * v, sum);
     end_group<R, V>(a, n, v, sums, steps, sum);
   }
 }
@@ -254,26 +275,24 @@ template <int R>
 void tile(const WeightOnlyQ8Args& a) {
   for (int r = 0; r < R; ++r)
     for (int j = 0; j < panel_columns; j += 16) _mm512_storeu_ps(a.y + r * a.y_stride + j, _mm512_setzero_ps());
-  const std::int64_t numbers = row_bytes(a.scale, panel_columns) + zero_bytes(a.offset, a.scale);
   const std::int8_t* u = a.u;
   const std::int32_t* starts = a.starts;
   const float *sums = a.sums, *steps = a.steps;
-  const char* panel = a.panel;
+  PanelGroups at(a.panel, a.numbers);
   for (std::int64_t g = 0; g < a.group_count; ++g, starts += R, sums += R, steps += R) {
     const WeightGroup& group = a.groups[g];
-    const char* const lines = panel + numbers;
     if constexpr (R > 1) {
-      add_rows<R>(a, group, u, starts, sums, steps, panel, lines);
+      add_rows<R>(a, group, u, starts, sums, steps, at);
     } else {
       switch (group.width) {
-        case 1: add_row<1>(a, group, u, starts, sums, steps, panel, lines); break;
-        case 2: add_row<2>(a, group, u, starts, sums, steps, panel, lines); break;
-        case 4: add_row<4>(a, group, u, starts, sums, steps, panel, lines); break;
-        default: add_row<8>(a, group, u, starts, sums, steps, panel, lines); break;
+        case 1: add_row<1>(a, group, u, starts, sums, steps, at); break;
+        case 2: add_row<2>(a, group, u, starts, sums, steps, at); break;
+        case 4: add_row<4>(a, group, u, starts, sums, steps, at); break;
+        default: add_row<8>(a, group, u, starts, sums, steps, at); break;
       }
     }
     u += std::int64_t{4} * group.quads() * R;
-    panel += numbers + 64 * group.lines;
+    at.pass(group);
   }
 }
 

@@ -87,24 +87,39 @@ void widen(const char* from, Dtype dtype, float* to) {
   for (int j = 0; j < columns; ++j) to[j] = load_float(from, dtype, j);
 }
 
+/// Scales of a group, and with Offset::value its zeros.
+void open_numbers(const PanelNumbers& numbers, const PanelGroups& at, float* scales, float* zeros) {
+  const bool values = numbers.offset == Offset::value;
+  if (numbers.groups_of_super == 0) {
+    widen(at.numbers(), numbers.scale, scales);
+    if (values) widen(at.numbers() + row_bytes(numbers.scale, columns), numbers.scale, zeros);
+    return;
+  }
+  const auto* const bytes = reinterpret_cast<const std::uint8_t*>(at.numbers());
+  widen(at.super(), Dtype::f16, scales);
+  for (int j = 0; j < columns; ++j) scales[j] *= static_cast<float>(bytes[j] - 128);
+  if (!values) return;
+  widen(at.super() + 2 * columns, Dtype::f16, zeros);
+  for (int j = 0; j < columns; ++j) zeros[j] *= static_cast<float>(bytes[columns + j]);
+}
+
 /// Adds one group's contribution to the outputs.
 void add_group(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::int8_t* u, const std::int32_t* starts,
-               const float* sums, const float* steps, const char* numbers, const char* lines) {
+               const float* sums, const float* steps, const PanelGroups& at) {
   std::int32_t sum[most_rows][columns];
   for (int r = 0; r < a.rows; ++r)
     for (int j = 0; j < columns; ++j) sum[r][j] = a.doubles ? 0 : starts[r];
   for (std::int32_t line = 0; line < group.lines; line += 4, u += 32 / group.width * a.rows)
-    add_lines(reinterpret_cast<const std::uint32_t*>(lines) + 16 * line, group.width, u, a.rows, sum);
+    add_lines(reinterpret_cast<const std::uint32_t*>(at.lines()) + 16 * line, group.width, u, a.rows, sum);
   if (a.doubles)
     for (int r = 0; r < a.rows; ++r)
       for (int j = 0; j < columns; ++j) sum[r][j] = starts[r] + 2 * sum[r][j];
   float scale[columns], offset[columns];
-  widen(numbers, a.scale, scale);
-  const char* const zeros = numbers + row_bytes(a.scale, columns);
-  if (a.offset == Offset::value) {
-    widen(zeros, a.scale, offset);
+  open_numbers(a.numbers, at, scale, offset);
+  if (a.numbers.offset == Offset::value) {
     for (int j = 0; j < columns; ++j) offset[j] = std::fma(group.middle, scale[j], -offset[j]);
-  } else if (a.offset == Offset::zero) {
+  } else if (a.numbers.offset == Offset::zero) {
+    const char* const zeros = at.numbers() + row_bytes(a.numbers.scale, columns);
     for (int j = 0; j < columns; ++j)
       offset[j] = scale[j] * (group.middle - 1 - static_cast<float>(reinterpret_cast<const std::uint8_t*>(zeros)[j]));
   }
@@ -112,7 +127,7 @@ void add_group(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::i
     float* const y = a.y + r * a.y_stride;
     float t[columns];
     for (int j = 0; j < columns; ++j) t[j] = static_cast<float>(sum[r][j]) * scale[j];
-    if (a.offset != Offset::none)
+    if (a.numbers.offset != Offset::none)
       for (int j = 0; j < columns; ++j) t[j] = std::fma(sums[r], offset[j], t[j]);
     for (int j = 0; j < columns; ++j) y[j] = std::fma(steps[r], t[j], y[j]);
   }
@@ -121,16 +136,15 @@ void add_group(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::i
 void run(const WeightOnlyQ8Args& a) {
   for (int r = 0; r < a.rows; ++r)
     for (int j = 0; j < columns; ++j) a.y[r * a.y_stride + j] = 0;
-  const std::int64_t numbers = row_bytes(a.scale, columns) + zero_bytes(a.offset, a.scale);
   const std::int8_t* u = a.u;
   const std::int32_t* starts = a.starts;
   const float *sums = a.sums, *steps = a.steps;
-  const char* panel = a.panel;
+  PanelGroups at(a.panel, a.numbers);
   for (std::int64_t g = 0; g < a.group_count; ++g, starts += a.rows, sums += a.rows, steps += a.rows) {
     const WeightGroup& group = a.groups[g];
-    add_group(a, group, u, starts, sums, steps, panel, panel + numbers);
+    add_group(a, group, u, starts, sums, steps, at);
     u += std::int64_t{4} * group.quads() * a.rows;
-    panel += numbers + 64 * group.lines;
+    at.pass(group);
   }
 }
 

@@ -45,11 +45,24 @@ struct alignas(64) Numbers {
                        Vectors::times(scale, Vectors::less(Vectors::splat(middle - 1), Vectors::of_bytes(zeros + j))));
     }
   }
-  [[gnu::noinline]] void open(const WeightOnlyQ8Args& a, const WeightGroup& group, const char* at) {
-    switch (a.scale) {
-      case Dtype::f32: open<Dtype::f32>(at, group.middle, a.offset); break;
-      case Dtype::f16: open<Dtype::f16>(at, group.middle, a.offset); break;
-      default: open<Dtype::bf16>(at, group.middle, a.offset); break;
+  /// Of two levels.
+  BIE_Q8_INLINE void multiply(const char* super, const char* at, float middle, Offset offset) {
+    for (int j = 0; j < panel_columns; j += lanes) {
+      const auto scale = Vectors::times(Vectors::template floats<Dtype::f16>(super + 2 * j),
+                                        Vectors::less(Vectors::of_bytes(at + j), Vectors::splat(128.0f)));
+      Vectors::store(s + j, scale);
+      if (offset == Offset::none) continue;
+      const auto zero = Vectors::times(Vectors::template floats<Dtype::f16>(super + 2 * (panel_columns + j)),
+                                       Vectors::of_bytes(at + panel_columns + j));
+      Vectors::store(o + j, Vectors::times_less(Vectors::splat(middle), scale, zero));
+    }
+  }
+  [[gnu::noinline]] void open(const PanelNumbers& numbers, const WeightGroup& group, const PanelGroups& at) {
+    if (numbers.groups_of_super > 0) return multiply(at.super(), at.numbers(), group.middle, numbers.offset);
+    switch (numbers.scale) {
+      case Dtype::f32: open<Dtype::f32>(at.numbers(), group.middle, numbers.offset); break;
+      case Dtype::f16: open<Dtype::f16>(at.numbers(), group.middle, numbers.offset); break;
+      default: open<Dtype::bf16>(at.numbers(), group.middle, numbers.offset); break;
     }
   }
 };
@@ -105,11 +118,11 @@ BIE_Q8_INLINE void add_sets(std::int32_t sets, const char* lines, const std::int
 
 template <class Vectors, class Product, int width, int R>
 void add_group(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::int8_t* u, const std::int32_t* starts,
-               const float* sums, const float* steps, const char* numbers, const char* lines) {
+               const float* sums, const float* steps, const PanelGroups& at) {
   constexpr int V = R == 1 ? 4 : Vectors::columns, lanes = Vectors::lanes;
   constexpr int most = Product::most * width / 8;  // sets
   Numbers<Vectors> n;
-  n.open(a, group, numbers);
+  n.open(a.numbers, group, at);
 #pragma GCC unroll 1
   for (int j = 0; j < panel_columns; j += V * lanes) {
     typename Vectors::Ints all[R][V];
@@ -117,10 +130,10 @@ void add_group(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::i
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
       for (int v = 0; v < V; ++v) all[r][v] = Vectors::splat(Product::starts && !a.doubles ? starts[r] : 0);
-    const std::int8_t* at = u;
-    const char* from = lines + 4 * j;
+    const std::int8_t* by = u;
+    const char* from = at.lines() + 4 * j;
     if constexpr (most == 0) {
-      add_sets<Vectors, Product, width, R, V>(group.lines / 4, from, at, all);
+      add_sets<Vectors, Product, width, R, V>(group.lines / 4, from, by, all);
     } else {
       for (std::int32_t left = group.lines / 4; left > 0; left -= most) {
         typename Product::Sum sum[R][V];
@@ -129,9 +142,9 @@ void add_group(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::i
 #pragma GCC unroll 4
           for (int v = 0; v < V; ++v) sum[r][v] = Product::zero();
         const std::int32_t sets = left < most ? left : most;
-        add_sets<Vectors, Product, width, R, V>(sets, from, at, sum);
+        add_sets<Vectors, Product, width, R, V>(sets, from, by, sum);
         from += std::int64_t{256} * sets;
-        at += std::int64_t{32} / width * R * sets;
+        by += std::int64_t{32} / width * R * sets;
 #pragma GCC unroll 6
         for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
@@ -145,7 +158,7 @@ void add_group(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::i
 #pragma GCC unroll 4
           for (int v = 0; v < V; ++v)
             all[r][v] = Vectors::plus(Vectors::splat(starts[r]), Vectors::plus(all[r][v], all[r][v]));
-    if (a.offset == Offset::none)
+    if (a.numbers.offset == Offset::none)
       end_group<Vectors, false, R, V>(n.s + j, n.o + j, sums, steps, a.y + j, a.y_stride, all);
     else
       end_group<Vectors, true, R, V>(n.s + j, n.o + j, sums, steps, a.y + j, a.y_stride, all);
@@ -155,22 +168,20 @@ void add_group(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::i
 template <class Vectors, template <int> class Product, int R>
 void tile(const WeightOnlyQ8Args& a) {
   for (int r = 0; r < R; ++r) std::memset(a.y + r * a.y_stride, 0, 4 * panel_columns);
-  const std::int64_t numbers = row_bytes(a.scale, panel_columns) + zero_bytes(a.offset, a.scale);
   const std::int8_t* u = a.u;
   const std::int32_t* starts = a.starts;
   const float *sums = a.sums, *steps = a.steps;
-  const char* panel = a.panel;
+  PanelGroups at(a.panel, a.numbers);
   for (std::int64_t g = 0; g < a.group_count; ++g, starts += R, sums += R, steps += R) {
     const WeightGroup& group = a.groups[g];
-    const char* const lines = panel + numbers;
     switch (group.width) {
-      case 1: add_group<Vectors, Product<1>, 1, R>(a, group, u, starts, sums, steps, panel, lines); break;
-      case 2: add_group<Vectors, Product<2>, 2, R>(a, group, u, starts, sums, steps, panel, lines); break;
-      case 4: add_group<Vectors, Product<4>, 4, R>(a, group, u, starts, sums, steps, panel, lines); break;
-      default: add_group<Vectors, Product<8>, 8, R>(a, group, u, starts, sums, steps, panel, lines); break;
+      case 1: add_group<Vectors, Product<1>, 1, R>(a, group, u, starts, sums, steps, at); break;
+      case 2: add_group<Vectors, Product<2>, 2, R>(a, group, u, starts, sums, steps, at); break;
+      case 4: add_group<Vectors, Product<4>, 4, R>(a, group, u, starts, sums, steps, at); break;
+      default: add_group<Vectors, Product<8>, 8, R>(a, group, u, starts, sums, steps, at); break;
     }
     u += std::int64_t{4} * group.quads() * R;
-    panel = lines + 64 * group.lines;
+    at.pass(group);
   }
 }
 

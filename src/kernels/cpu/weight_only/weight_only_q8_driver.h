@@ -53,9 +53,20 @@ struct CodeSide {
     const WeightHead& head = head_of(to.packed);
     const auto* const starts = reinterpret_cast<const std::int32_t*>(block + code_bytes(head) * row_count);
     const auto* const sums = reinterpret_cast<const float*>(starts + head.groups * row_count);
-    product.run({reinterpret_cast<const std::int8_t*>(block), starts, sums, sums + head.groups * row_count,
-                 groups_of(to.packed), head.groups, to.panel, head.panel_bytes, to.count, row_count, head.scale,
-                 head.offset, head.step == 2, to.y, to.y_stride});
+    product.run({reinterpret_cast<const std::int8_t*>(block),
+                 starts,
+                 sums,
+                 sums + head.groups * row_count,
+                 groups_of(to.packed),
+                 head.groups,
+                 to.panel,
+                 head.panel_bytes,
+                 to.count,
+                 row_count,
+                 {head.scale, head.offset, head.groups_of_super},
+                 head.step == 2,
+                 to.y,
+                 to.y_stride});
   }
 };
 

@@ -46,6 +46,9 @@ Status check_weight(const WeightRows& w) {
   if (w.scale_dtype != Dtype::f32 && w.scale_dtype != Dtype::bf16 && w.scale_dtype != Dtype::f16)
     return Status::bad_dtype;
   if (w.offset == Offset::zero) return Status::bad_shape;
+  if (w.super_block != 0 && (w.super_block < w.group || w.super_block % w.group != 0 || w.super_block / w.group > 255 ||
+                             w.open_levels == nullptr || (w.offset == Offset::none && !w.is_symmetric())))
+    return Status::bad_shape;
   if (w.offset == Offset::value || w.is_symmetric()) return Status::ok;
   const bool counts = w.step == 1 || (w.step == 2 && w.bits == 1);
   return counts && w.bits <= 4 && w.zero >= 1 && w.zero <= 1 << w.bits ? Status::ok : Status::bad_shape;
@@ -93,7 +96,7 @@ struct Plan {
   bool gathers = false;
   WeightHead head{};
 
-  Plan(const PackedWeight& w, LineOrder order)
+  Plan(const PackedWeight& w, LineOrder order, int groups_of_super = 0)
       : groups(static_cast<std::size_t>(w.groups), WeightGroup{0, 8, 0, 0}), rows(static_cast<std::size_t>(w.k)) {
     std::int64_t row = 0;
     for (int r = 0; r < w.run_count; ++r)
@@ -105,13 +108,14 @@ struct Plan {
       }
     std::vector<std::int64_t> next(groups.size(), 0);
     std::int64_t first = 0, bytes = 0, quads = 0;
-    const std::int64_t numbers = row_bytes(w.scale_dtype, panel_columns) + zero_bytes(w.offset, w.scale_dtype);
+    const PanelNumbers numbers{w.scale_dtype, w.offset, groups_of_super};
+    bytes = numbers.supers_of(w.groups) * numbers.super_bytes();
     for (std::size_t g = 0; g < groups.size(); ++g) {
       next[g] = first;
       first += groups[g].rows;
       groups[g].lines = static_cast<std::int32_t>(lines_of(order, groups[g].width, groups[g].rows));
       quads += groups[g].quads();
-      bytes += numbers + 64 * groups[g].lines;
+      bytes += numbers.group_bytes() + 64 * groups[g].lines;
     }
     for (std::int64_t i = 0; i < w.k; ++i) {
       const std::int64_t at = next[static_cast<std::size_t>(w.group_of[i])]++;
@@ -120,6 +124,7 @@ struct Plan {
     }
     const std::int64_t inputs_at = head_bytes + w.groups * static_cast<std::int64_t>(sizeof(WeightGroup));
     head = {w.n, w.k, w.groups, (w.n + panel_columns - 1) / panel_columns, bytes, 0, 0, quads, w.scale_dtype, w.offset};
+    head.groups_of_super = static_cast<std::uint8_t>(groups_of_super);
     head.inputs_at = gathers ? inputs_at : 0;
     head.panels_at = round_up(inputs_at + (gathers ? 4 * w.k : 0), 64);
   }
@@ -245,6 +250,11 @@ struct RowsAsPacked {
   RowsAsPacked& operator=(const RowsAsPacked&) = delete;
 };
 
+/// Pairs have the products.
+int groups_of_super(const WeightRows& w, LineOrder order) {
+  return order == LineOrder::quads ? static_cast<int>(w.super_block / w.group) : 0;
+}
+
 constexpr int lanes = 16;  // outputs whose codes a line's words hold side by side
 
 /// Numbers of `lanes` outputs.
@@ -317,13 +327,22 @@ class OpenedRows {
         // Rows that begin a power of two apart would fall into the same few lines of the cache.
         pitch_(w.k + 64),
         codes_(static_cast<std::size_t>(lanes * pitch_)),
+        supers_(w.super_block == 0 ? 0 : (w.k + w.super_block - 1) / w.super_block),
         scales_(static_cast<std::size_t>(lanes * groups_)),
-        zeros_(scales_.size()) {}
+        zeros_(scales_.size()),
+        a_(supers_ == 0 ? 0 : scales_.size()),
+        b_(a_.size()),
+        d_(static_cast<std::size_t>(lanes * supers_)),
+        least_(d_.size()) {}
 
   /// Opens up to `lanes` outputs; what stands for the others is 0.
   void open(std::int64_t first, std::int64_t count) {
     for (std::int64_t l = 0; l < count; ++l) {
       std::uint8_t* const codes = codes_.data() + l * pitch_;
+      if (supers_ > 0)
+        w_.open_levels(
+            w_.file, first + l,
+            {a_.data() + l * groups_, b_.data() + l * groups_, d_.data() + l * supers_, least_.data() + l * supers_});
       w_.open(w_.file, first + l, codes, scales_.data() + l * groups_, zeros_.data() + l * groups_);
       if (middle_ != 0)
         for (std::int64_t i = 0; i < w_.k; ++i) codes[i] = static_cast<std::uint8_t>(codes[i] + middle_);
@@ -331,36 +350,76 @@ class OpenedRows {
     std::fill(codes_.begin() + count * pitch_, codes_.end(), std::uint8_t{0});
     std::fill(scales_.begin() + count * groups_, scales_.end(), 0.0f);
     std::fill(zeros_.begin() + count * groups_, zeros_.end(), 0.0f);
+    std::fill(d_.begin() + count * supers_, d_.end(), 0.0f);
+    std::fill(least_.begin() + count * supers_, least_.end(), 0.0f);
   }
 
   const std::uint8_t* codes() const { return codes_.data(); }
   std::int64_t pitch() const { return pitch_; }
 
   /// These copy the numbers of group g, output by output.
-  void scales(std::int64_t g, float* to) const { gather(scales_, g, to); }
-  void zeros(std::int64_t g, float* to) const { gather(zeros_, g, to); }
+  void scales(std::int64_t g, float* to) const { gather(scales_, groups_, g, to); }
+  void zeros(std::int64_t g, float* to) const { gather(zeros_, groups_, g, to); }
+  void level_scales(std::int64_t g, char* to) const { gather(a_, groups_, g, to); }
+  void level_zeros(std::int64_t g, char* to) const { gather(b_, groups_, g, to); }
+  void super_scales(std::int64_t t, float* to) const { gather(d_, supers_, t, to); }
+  void super_zeros(std::int64_t t, float* to) const { gather(least_, supers_, t, to); }
 
  private:
-  void gather(const std::vector<float>& from, std::int64_t g, float* to) const {
-    for (int l = 0; l < lanes; ++l) to[l] = from[static_cast<std::size_t>(l * groups_ + g)];
+  template <class Number, class To>
+  static void gather(const std::vector<Number>& from, std::int64_t row, std::int64_t at, To* to) {
+    for (int l = 0; l < lanes; ++l) to[l] = static_cast<To>(from[static_cast<std::size_t>(l * row + at)]);
   }
 
   const WeightRows& w_;
   int middle_;
   std::int64_t groups_, pitch_;
   std::vector<std::uint8_t> codes_;
+  std::int64_t supers_;
   std::vector<float> scales_, zeros_;
+  std::vector<std::uint8_t> a_, b_;
+  std::vector<float> d_, least_;
 };
+
+/// Writes the scales and zeros of group g, of outputs from `first` on, to where the group's numbers begin.
+void put_numbers(const WeightRows& w, const OpenedRows& rows, std::int64_t g, const PanelNumbers& form, int first,
+                 std::int64_t count, char* at) {
+  const std::int64_t scale_bytes = row_bytes(form.scale, panel_columns), before = row_bytes(form.scale, first);
+  float scales[lanes], zeros[lanes];
+  rows.scales(g, scales);
+  if (form.offset == Offset::value) {
+    if (w.offset == Offset::value)
+      rows.zeros(g, zeros);
+    else
+      for (int l = 0; l < lanes; ++l) {
+        zeros[l] = scales[l] * static_cast<float>(w.zero);
+        scales[l] = scales[l] * static_cast<float>(w.step);
+      }
+    store_numbers(zeros, form.scale, at + scale_bytes + before);
+  }
+  store_numbers(scales, form.scale, at + before);
+  if (form.offset == Offset::zero) std::memset(at + scale_bytes + first, w.zero - 1, static_cast<std::size_t>(count));
+}
+
+/// Writes the numbers of super-block t, of outputs from `first` on, to where they begin.
+void put_super(const OpenedRows& rows, std::int64_t t, const PanelNumbers& form, int first, char* at) {
+  float numbers[lanes];
+  rows.super_scales(t, numbers);
+  store_numbers(numbers, Dtype::f16, at + row_bytes(Dtype::f16, first));
+  if (form.offset == Offset::none) return;
+  rows.super_zeros(t, numbers);
+  store_numbers(numbers, Dtype::f16, at + row_bytes(Dtype::f16, panel_columns + first));
+}
 
 }  // namespace
 
 std::size_t weight_panel_bytes(const WeightRows& w, LineOrder order) {
-  return Plan(RowsAsPacked(w, order).packed, order).bytes();
+  return Plan(RowsAsPacked(w, order).packed, order, groups_of_super(w, order)).bytes();
 }
 
 void pack_weight_panels(const WeightRows& w, LineOrder order, void* packed, const Parallel& parallel) {
   const RowsAsPacked shape(w, order);
-  Plan plan(shape.packed, order);
+  Plan plan(shape.packed, order, groups_of_super(w, order));
   const WeightHead& head = plan.head;
   char* const base = static_cast<char*>(packed);
   if (order == LineOrder::quads && w.offset == Offset::none && !w.is_symmetric()) {
@@ -369,7 +428,7 @@ void pack_weight_panels(const WeightRows& w, LineOrder order, void* packed, cons
   }
   write_head(plan, plan.bytes(), base);
   const int middle = (1 << (place_of(w.bits) - 1)) - (1 << (w.bits - 1));
-  const std::int64_t numbers = row_bytes(head.scale, panel_columns), number = row_bytes(head.scale, 1);
+  const PanelNumbers form{head.scale, head.offset, plan.head.groups_of_super};
   const PutLines put = order == LineOrder::pairs ? put_lines_of<LineOrder::pairs>(place_of(w.bits))
                                                  : put_lines_of<LineOrder::quads>(place_of(w.bits));
   parallel_for(parallel, head.panels, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -385,22 +444,17 @@ void pack_weight_panels(const WeightRows& w, LineOrder order, void* packed, cons
         char* at = panel;
         for (std::int64_t g = 0; g < w.groups(); ++g) {
           const WeightGroup& group = plan.groups[static_cast<std::size_t>(g)];
-          float scales[lanes], zeros[lanes];
-          rows.scales(g, scales);
-          if (head.offset == Offset::value) {
-            if (w.offset == Offset::value)
-              rows.zeros(g, zeros);
-            else
-              for (int l = 0; l < lanes; ++l) {
-                zeros[l] = scales[l] * static_cast<float>(w.zero);
-                scales[l] = scales[l] * static_cast<float>(w.step);
-              }
-            store_numbers(zeros, head.scale, at + numbers + lanes * v * number);
+          if (form.groups_of_super == 0) {
+            put_numbers(w, rows, g, form, lanes * v, count, at);
+          } else {
+            if (g % form.groups_of_super == 0) {
+              put_super(rows, g / form.groups_of_super, form, lanes * v, at);
+              at += form.super_bytes();
+            }
+            rows.level_scales(g, at + lanes * v);
+            if (form.offset == Offset::value) rows.level_zeros(g, at + panel_columns + lanes * v);
           }
-          store_numbers(scales, head.scale, at + lanes * v * number);
-          if (head.offset == Offset::zero)
-            std::memset(at + numbers + lanes * v, w.zero - 1, static_cast<std::size_t>(count));
-          at += numbers + zero_bytes(head.offset, head.scale);
+          at += form.group_bytes();
           put(codes, rows.pitch(), group.rows, v, reinterpret_cast<std::uint32_t*>(at));
           codes += group.rows;
           at += 64 * group.lines;

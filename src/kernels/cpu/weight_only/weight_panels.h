@@ -11,6 +11,10 @@
 // Integer activations have lines of their own (LineOrder::quads), for instructions that add products of four bytes: a
 // set of four lines holds 32 / width rows, and the code of row r and output 16 v + l lies in word l of line v, in byte
 // r % 4 at bit width * (r / 4). A group has whole sets: the rows that it lacks meet activations of 0.
+//
+// Quad panels keep scales of two levels (ScaleLevels): a super-block begins with 64 d and, with Offset::value, 64
+// `least` as 16-bit floats, and a group has 64 bytes a and, with Offset::value, 64 bytes b in the place of its scales
+// and zeros.
 #pragma once
 
 #include <cstddef>
@@ -40,9 +44,10 @@ struct WeightHead {
   Dtype scale;
   Offset offset;
   // Quad panels only, where D is the sum of u * (step * q - zero).
-  std::uint8_t step = 1;      ///< 2 where the width is 1
-  std::uint8_t zero = 0;      ///< of codes as they lie; 0: half of what a place holds
-  std::uint8_t rest[4] = {};  ///< 0: no byte of an arrangement is left to chance
+  std::uint8_t step = 1;             ///< 2 where the width is 1
+  std::uint8_t zero = 0;             ///< of codes as they lie; 0: half of what a place holds
+  std::uint8_t groups_of_super = 0;  ///< groups of a super-block; 0: scales have one level
+  std::uint8_t rest[3] = {};         ///< 0: no byte of an arrangement is left to chance
 
   std::int32_t zero_of(const WeightGroup& group) const { return zero != 0 ? zero : 1 << (group.width - 1); }
 };
@@ -52,6 +57,54 @@ static_assert(sizeof(WeightHead) == 72);
 constexpr std::int64_t zero_bytes(Offset offset, Dtype scale) {
   return offset == Offset::none ? 0 : offset == Offset::zero ? panel_columns : row_bytes(scale, panel_columns);
 }
+
+/// How the numbers of a panel's groups lie.
+struct PanelNumbers {
+  Dtype scale;
+  Offset offset;
+  int groups_of_super;
+
+  constexpr std::int64_t group_bytes() const {
+    if (groups_of_super == 0) return row_bytes(scale, panel_columns) + zero_bytes(offset, scale);
+    return offset == Offset::none ? panel_columns : 2 * panel_columns;
+  }
+  constexpr std::int64_t super_bytes() const { return groups_of_super == 0 ? 0 : 2 * group_bytes(); }
+  constexpr std::int64_t supers_of(std::int64_t groups) const {
+    return groups_of_super == 0 ? 0 : (groups + groups_of_super - 1) / groups_of_super;
+  }
+};
+
+/// Goes through the groups of a quad panel.
+class PanelGroups {
+ public:
+  PanelGroups(const char* panel, const PanelNumbers& numbers)
+      : at_(panel),
+        group_bytes_(numbers.group_bytes()),
+        super_bytes_(numbers.super_bytes()),
+        groups_of_super_(numbers.groups_of_super) {
+    begin_super();
+  }
+  /// Numbers of the group's super-block; null where scales have one level.
+  const char* super() const { return super_; }
+  const char* numbers() const { return at_; }
+  const char* lines() const { return at_ + group_bytes_; }
+  void pass(const WeightGroup& group) {
+    at_ = lines() + 64 * group.lines;
+    if (groups_of_super_ > 0 && ++passed_ == groups_of_super_) begin_super();
+  }
+
+ private:
+  void begin_super() {
+    if (groups_of_super_ == 0) return;
+    super_ = at_;
+    at_ += super_bytes_;
+    passed_ = 0;
+  }
+
+  const char *at_, *super_ = nullptr;
+  std::int64_t group_bytes_, super_bytes_;
+  int groups_of_super_, passed_ = 0;
+};
 
 inline constexpr std::int64_t head_bytes = 128;
 static_assert(sizeof(WeightHead) <= head_bytes);
@@ -102,8 +155,7 @@ struct WeightOnlyQ8Args {
   std::int64_t panel_bytes;
   int panels;
   int rows;
-  Dtype scale;
-  Offset offset;
+  PanelNumbers numbers;
   bool doubles;           ///< D is the start and twice the sum of codes, which have one bit
   float* y;               ///< [rows][64 * panels]
   std::int64_t y_stride;  ///< floats from one row to the next
@@ -160,7 +212,8 @@ extern const WeightOnlyTile weight_only_tile;
 namespace avx512 {
 extern const WeightOnlyQ8Tile weight_only_q8_tile;
 float weight_only_q8_codes(const Q8CodesArgs& args, std::int32_t* sum);
-void weight_only_q8_numbers(const WeightOnlyQ8Args& args, const WeightGroup& group, const char* at, Q8Numbers* to);
+void weight_only_q8_numbers(const PanelNumbers& numbers, const WeightGroup& group, const PanelGroups& at,
+                            Q8Numbers* to);
 }  // namespace avx512
 namespace amx {
 extern const WeightOnlyQ8Tile weight_only_q8_tile;
