@@ -1,33 +1,15 @@
 #!/bin/sh
-# What a wheel is linked with so that it runs on systems older than this one: Debian 11's C library (glibc 2.31) and C++
-# library (of GCC 10), unpacked into a folder; the system they are downloaded on does not change. What this compiler's C++
-# library has beyond that comes from a few members of its archive and stays hidden in what is linked.
-# A second run does nothing.
+# Unpacks Debian 11's C library (glibc 2.31) and C++ library (of GCC 10) into a folder, so that a wheel that is linked with
+# them runs on systems older than this one. What this compiler's C++ library has beyond them comes from a few members of its
+# archive and stays hidden in what is linked. A second run does nothing.
 #
 # Usage: old_glibc.sh FOLDER; then link with -BFOLDER/link -LFOLDER/link FOLDER/link/compat.o -Wl,--exclude-libs,libstdc++_newer.a
 set -eu
 folder=$1
 [ ! -e "$folder/complete" ] || exit 0
-command -v apt-get >/dev/null && command -v dpkg >/dev/null || {
-  echo "old_glibc: this system has no apt-get" >&2
-  exit 1
-}
-rm -rf "$folder"
-mkdir -p "$folder/apt/lists/partial" "$folder/apt/archives/partial" "$folder/debs" "$folder/link"
+sh "$(dirname "$0")/debian_packages.sh" "$folder" amd64 bullseye libc6 libc6-dev libstdc++6 libgcc-s1
 folder=$(cd "$folder" && pwd)
-: >"$folder/apt/status"
-mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null |
-  sed -n 's/^URIs: *\([^ ]*\/debian\)\/*$/\1/p; s/^deb  *\(\[[^]]*\] *\)\{0,1\}\([^ ]*\/debian\)\/* .*/\2/p' | head -n 1)
-keys=$(find /usr/share/keyrings -name 'debian-archive-keyring.*' | head -n 1)
-echo "deb [signed-by=$keys] ${mirror:-http://deb.debian.org/debian} bullseye main" >"$folder/apt/sources"
-apt() {
-  apt-get -qq -o Dir::State::lists="$folder/apt/lists" -o Dir::State::status="$folder/apt/status" -o Dir::Cache="$folder/apt" \
-    -o Dir::Etc::sourcelist="$folder/apt/sources" -o Dir::Etc::sourceparts=- -o APT::Sandbox::User=root "$@"
-}
-apt update
-(cd "$folder/debs" && apt download libc6 libc6-dev libstdc++6 libgcc-s1)
-for package in "$folder"/debs/*.deb; do dpkg -x "$package" "$folder"; done
-rm -rf "$folder/apt" "$folder/debs"
+mkdir "$folder/link"
 
 run=$folder/lib/x86_64-linux-gnu
 dev=$folder/usr/lib/x86_64-linux-gnu
