@@ -3,7 +3,8 @@ beside its licence: THIRD_PARTY.txt, the licences, and sboms/bie.cdx.json, a bil
 
 What that is comes from ninja's records of the folder BUILD: the headers that its sources read and the archives that
 its programs were linked with, by the packages of this system and of Python. The system's compilers and C library are
-left out, and so are shared libraries: auditwheel, which lays them into the wheel, writes a bill of its own.
+left out, and so are shared libraries: auditwheel, which lays them into the wheel, writes a bill of its own. The
+output ends with the files that no package owns, as the wheel lacks their licences.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -30,6 +31,7 @@ from cyclonedx.model.license import DisjunctiveLicense
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
+ROOT = Path(__file__).resolve().parent.parent
 # Their licences have an exception for what they compile.
 _TOOLCHAIN = re.compile(r"^(libc6|linux-libc|libgcc|libstdc\+\+|libclang|libllvm|clang|gcc|g\+\+)")
 
@@ -54,45 +56,73 @@ def files_read(build: Path) -> set[str]:
     return {os.path.normpath(os.path.join(build, name)) for name in found}
 
 
-def debian_parts(names: set[str]) -> set[Part]:
+def debian_owners(names: set[str]) -> dict[str, str]:
+    """Returns the package of each file that belongs to one."""
     installed = sorted(name for name in names if name.startswith("/usr/"))
     owned = subprocess.run(["dpkg-query", "--search", *installed], capture_output=True, text=True).stdout
-    packages = {line.split(":")[0] for line in owned.splitlines()}
-    return {
-        Part(
-            "deb",
-            package,
-            lines("dpkg-query", "-W", "-f", "${Version}", package)[0],
-            Path("/usr/share/doc", package, "copyright").read_text(),
-        )
-        for package in packages
-        if not _TOOLCHAIN.match(package)
-    }
+    rows = (line.rpartition(": ") for line in owned.splitlines())
+    return {name: packages.split(":")[0] for packages, _, name in rows}
 
 
-def python_parts(names: set[str]) -> set[Part]:
-    folders = {match[1] for name in names if (match := re.search(r"site-packages/(\w+)/", name))}
+def debian_part(package: str) -> Part:
+    return Part(
+        "deb",
+        package,
+        lines("dpkg-query", "-W", "-f", "${Version}", package)[0],
+        Path("/usr/share/doc", package, "copyright").read_text(),
+    )
+
+
+def python_owners(names: set[str]) -> dict[str, str]:
+    """Returns the distribution of each file that belongs to one."""
+    # tools/make_wheels.sh unpacks other torches into build/torches.
     by_module = metadata.packages_distributions()
-    found = set()
-    for distribution in {by_module[folder][0] for folder in folders if folder in by_module}:
-        about = metadata.distribution(distribution)
-        texts = [
-            Path(about.locate_file(file)).read_text(errors="replace")
-            for file in about.files or []
-            if file.name.upper().startswith(("LICENSE", "NOTICE", "COPYING")) and ".dist-info" in str(file)
-        ]
-        found.add(Part("pypi", about.metadata["Name"].lower(), about.version, "\n\n".join(texts)))
-    return found
+    modules = {name: re.search(r"/(?:site-packages|build/torches/[^/]+)/(\w+)/", name) for name in names}
+    return {name: by_module[match[1]][0] for name, match in modules.items() if match and match[1] in by_module}
 
 
-def cuda_part(build: Path) -> set[Part]:
+def python_part(distribution: str) -> Part:
+    about = metadata.distribution(distribution)
+    texts = [
+        Path(about.locate_file(file)).read_text(errors="replace")
+        for file in about.files or []
+        if file.name.upper().startswith(("LICENSE", "NOTICE", "COPYING")) and ".dist-info" in str(file)
+    ]
+    return Part("pypi", about.metadata["Name"].lower(), about.version, "\n\n".join(texts))
+
+
+def digits_part() -> Part:
+    """Returns the data set that tools/make_digits.py writes into a source, as a part of scikit-learn."""
+    whole = python_part("scikit-learn")
+    # The first line of hyphens ends scikit-learn's own licence. Those of the libraries in its wheel follow.
+    return replace(whole, licence=whole.licence.partition("\n----\n")[0])
+
+
+def cuda_toolkits(build: Path) -> dict[Path, Part]:
+    """Returns the CUDA runtime that is linked, by the folder of its toolkit."""
     cache = (build / "CMakeCache.txt").read_text()
     compiler = re.search(r"^CMAKE_CUDA_COMPILER:\w+=(.+)", cache, re.MULTILINE)
     if "cudart_static" not in "".join(lines("ninja", "-C", build, "-t", "commands")) or compiler is None:
-        return set()
+        return {}
     (release,) = re.findall(r"release [\d.]+, V([\d.]+)", "\n".join(lines(compiler[1], "--version")))
     says = "The static CUDA runtime, under NVIDIA's licence of the CUDA toolkit: https://docs.nvidia.com/cuda/eula/"
-    return {Part("generic", "cuda-cudart", release, says)}
+    return {Path(compiler[1]).resolve().parent.parent: Part("generic", "cuda-cudart", release, says)}
+
+
+def is_ours(file: Path, build: Path) -> bool:
+    """Tells whether the build made a file or the project's tree has it, where .venv and build hold files of others."""
+    others = (ROOT / ".venv", ROOT / "build")
+    return file.is_relative_to(build) or (file.is_relative_to(ROOT) and not any(map(file.is_relative_to, others)))
+
+
+def ownerless(names: set[str], build: Path, toolkits: set[Path]) -> list[str]:
+    """Returns the names of files that belong neither to the project nor to a CUDA toolkit."""
+    # A package owns the headers of a compiler in /usr/bin.
+    toolkits = toolkits - {Path("/usr")}
+    files = {name: Path(name).resolve() for name in names}
+    return sorted(
+        name for name, file in files.items() if not is_ours(file, build) and not any(map(file.is_relative_to, toolkits))
+    )
 
 
 def notices(parts: list[Part]) -> str:
@@ -140,11 +170,16 @@ def record(files: dict[str, bytes], name: str) -> bytes:
 
 
 def main() -> None:
-    wheel, build, out = map(Path, sys.argv[1:])
+    wheel, build, out = (Path(word).resolve() for word in sys.argv[1:])
     distribution, version = wheel.name.split("-")[:2]
     moment = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
     read = files_read(build)
-    parts = sorted(debian_parts(read) | python_parts(read) | cuda_part(build))
+    debian, python, cuda = debian_owners(read), python_owners(read), cuda_toolkits(build)
+    found = {debian_part(package) for package in set(debian.values()) if not _TOOLCHAIN.match(package)}
+    found |= {python_part(distribution) for distribution in set(python.values())} | set(cuda.values())
+    if any(name.endswith("/src/data/digits.cpp") for name in read):
+        found.add(digits_part())
+    parts = sorted(found)
     with zipfile.ZipFile(wheel) as archive:
         entries = {info.filename: info for info in archive.infolist()}
         files = {name: archive.read(name) for name in entries}
@@ -162,6 +197,8 @@ def main() -> None:
             entry.external_attr = entries[name].external_attr if name in entries else 0o644 << 16
             archive.writestr(entry, data)
     print(f"{wheel.name}: {', '.join(f'{part.name} {part.version}' for part in parts) or 'nothing of others'}")
+    if names := ownerless(read - debian.keys() - python.keys(), build, set(cuda)):
+        print(f"The wheel lacks the licences of these files, which no package owns: {', '.join(names)}.")
 
 
 if __name__ == "__main__":

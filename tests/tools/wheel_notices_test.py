@@ -10,8 +10,10 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import pytest
+import torch
 
 pytest.importorskip("cyclonedx")
 if shutil.which("dpkg-query") is None:
@@ -22,21 +24,31 @@ rule cxx
   command = c++ -MD -MF $out.d -c $in -o $out
   depfile = $out.d
   deps = gcc
-build a.o: cxx a.cpp
+build a.o: cxx {source}
 """
 
 
 @pytest.fixture
-def build(tmp_path):
-    """A build of one source that reads a header of zlib, its compiler's and its own."""
-    folder = tmp_path / "build"
-    folder.mkdir()
-    (folder / "build.ninja").write_text(NINJA)
-    (folder / "CMakeCache.txt").touch()
-    (folder / "own.h").touch()
-    (folder / "a.cpp").write_text('#include <vector>\n#include <zlib.h>\n#include "own.h"\n')
-    subprocess.run(["ninja", "-C", folder], check=True, capture_output=True)
-    return folder
+def built(tmp_path):
+    """Makes a build of one source that reads these headers."""
+
+    def make(*headers, source: str = "a.cpp"):
+        folder = tmp_path / "build"
+        (folder / source).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "build.ninja").write_text(NINJA.format(source=source))
+        (folder / "CMakeCache.txt").touch()
+        (folder / "own.h").touch()
+        (folder / source).write_text("".join(f"#include {header}\n" for header in headers))
+        subprocess.run(["ninja", "-C", folder], check=True, capture_output=True)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def build(built):
+    """A build of a source that reads a header of zlib, its compiler's and its own."""
+    return built("<vector>", "<zlib.h>", '"own.h"')
 
 
 @pytest.fixture
@@ -51,10 +63,23 @@ def wheel(tmp_path):
     return path
 
 
-def written(root, wheel, build, out):
+def run(root, wheel, build, out) -> str:
     command = [sys.executable, root / "tools/wheel_notices.py", wheel, build, out]
-    subprocess.run(command, check=True, capture_output=True, env=os.environ | {"SOURCE_DATE_EPOCH": "1700000000"})
+    environment = os.environ | {"SOURCE_DATE_EPOCH": "1700000000"}
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+
+
+def written(root, wheel, build, out):
+    run(root, wheel, build, out)
     return out / wheel.name
+
+
+def components(path) -> tuple[list[str], str]:
+    """Returns the names in the bill, and the notices."""
+    with zipfile.ZipFile(path) as archive:
+        bill = json.loads(archive.read("some_thing-1.2.dist-info/sboms/bie.cdx.json"))
+        notices = archive.read("some_thing-1.2.dist-info/licenses/THIRD_PARTY.txt").decode()
+    return [part["name"] for part in bill["components"]], notices
 
 
 def test_parts_are_named_with_their_licences(root, wheel, build, tmp_path):
@@ -82,3 +107,50 @@ def test_parts_are_named_with_their_licences(root, wheel, build, tmp_path):
 def test_two_runs_write_the_same_bytes(root, wheel, build, tmp_path):
     first, second = (written(root, wheel, build, tmp_path / name) for name in ("first", "second"))
     assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_header_that_no_package_owns_is_named(root, wheel, built, tmp_path):
+    stray = tmp_path / "stray.h"
+    stray.touch()
+    build = built("<zlib.h>", '"own.h"', f'"{root}/include/bie/kernels/status.h"', f'"{stray}"')
+    assert run(root, wheel, build, tmp_path / "out").splitlines()[1:] == [
+        f"The wheel lacks the licences of these files, which no package owns: {stray}."
+    ]
+
+
+def test_nothing_is_said_where_every_header_has_an_owner(root, wheel, build, tmp_path):
+    assert len(run(root, wheel, build, tmp_path / "out").splitlines()) == 1
+
+
+def test_headers_of_any_torch_have_the_licence_of_torch(root, wheel, built, tmp_path):
+    other = tmp_path / "build/torches/2.9.0/torch/include/other.h"
+    other.parent.mkdir(parents=True)
+    other.touch()
+    installed = Path(torch.__file__).parent / "include/torch/headeronly/version.h"
+    for headers in ([other], [other, installed]):
+        build = built(*(f'"{header}"' for header in headers))
+        names, notices = components(written(root, wheel, build, tmp_path / "out"))
+        assert names == ["torch"]
+        assert notices.count("From PyTorch:") == 1
+
+
+def test_the_digits_have_the_licence_of_scikit_learn_alone(root, wheel, built, tmp_path):
+    build = built(source="src/data/digits.cpp")
+    names, notices = components(written(root, wheel, build, tmp_path / "out"))
+    assert names == ["scikit-learn"]
+    assert "The scikit-learn developers" in notices and "also bundles" not in notices
+
+
+def test_headers_of_a_cuda_toolkit_have_the_licence_of_its_runtime(root, wheel, built, tmp_path):
+    compiler, header = tmp_path / "cuda/bin/nvcc", tmp_path / "cuda/include/cuda.h"
+    for file in (compiler, header):
+        file.parent.mkdir(parents=True)
+    compiler.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.48'\n")
+    compiler.chmod(0o755)
+    header.touch()
+    build = built(f'"{header}"')
+    (build / "CMakeCache.txt").write_text(f"CMAKE_CUDA_COMPILER:FILEPATH={compiler}\n")
+    assert str(header) in run(root, wheel, build, tmp_path / "out"), "the runtime is not linked"
+    (build / "build.ninja").write_text(NINJA.format(source="a.cpp").replace("-o $out", "-o $out -lcudart_static"))
+    assert len(run(root, wheel, build, tmp_path / "out").splitlines()) == 1
+    assert components(tmp_path / "out" / wheel.name)[0] == ["cuda-cudart"]
