@@ -233,11 +233,13 @@ class Server:
         return merged(self.events(path, body)) if body.get("stream") else self.answer(path, body)["choices"]
 
     def leave(self, path: str, body: dict, after: int) -> None:
-        """Leaves an answer once so many bytes of it are read; 0 leaves at once."""
+        """Leaves an answer once so many bytes of it, or all, are read; 0 leaves at once."""
         with contextlib.closing(self.connect()) as connection:
             connection.request("POST", path, json.dumps(body), self.headers())
-            while after > 0 and (part := connection.sock.recv(after)):
-                after -= len(part)
+            if after > 0:
+                response = connection.getresponse()
+                while after > 0 and (part := response.read1(after)):
+                    after -= len(part)
 
     def raw(self, sent: bytes, ends: bool = False) -> bytes:
         """What the server says to these bytes up to its closing the connection; `ends` closes our side first."""
