@@ -1,12 +1,8 @@
-"""No bytes that a client sends end or confuse bie serve.
-
-BIE_SERVE_REQUESTS sets the number of random requests.
-"""
+"""No bytes that a client sends end or confuse bie serve."""
 
 import contextlib
 import http.client
 import json
-import os
 import random
 import re
 import socket
@@ -19,6 +15,8 @@ from serving import (
     COMPLETIONS,
     CONTENT,
     LONG,
+    REQUESTS,
+    SEED,
     SHORT,
     USER,
     Received,
@@ -36,8 +34,6 @@ from serving import (
     until,
 )
 
-REQUESTS = int(os.environ.get("BIE_SERVE_REQUESTS", "200"))
-SEED = 20261201
 CHUNKED = "Transfer-Encoding: chunked"
 
 # Where a request ends

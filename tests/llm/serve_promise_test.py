@@ -1,19 +1,11 @@
 """An answer of bie serve does not depend on what else the server does: it is that of the same request alone."""
 
-import contextlib
-import json
-import os
-import queue
 import random
-import threading
 
 import pytest
-from serving import Server, merged, until
+from serving import CHAT, COMPLETIONS, IS_LONG, REQUESTS, SEED, Server, expect, running, side_by_side, until
 
-COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
-REQUESTS = int(os.environ.get("BIE_SERVE_REQUESTS", "200"))
-LEAVE, CLIENTS, VARIANTS = REQUESTS * 3 // 20, 8 if REQUESTS <= 200 else 16, 3
-SEED = 20261130
+LEAVE, CLIENTS, VARIANTS = REQUESTS * 3 // 20, 16 if IS_LONG else 8, 3
 
 
 def kinds() -> list[tuple[str, dict]]:
@@ -66,70 +58,34 @@ def kinds() -> list[tuple[str, dict]]:
     return found
 
 
-def answer_to(server: Server, path: str, body: dict) -> list[dict]:
-    """The choices: texts, finishes, log-probabilities."""
-    if body.get("stream"):
-        return merged(server.events(path, body))
-    return server.answer(path, body)["choices"]
-
-
-def leave_early(server: Server, path: str, body: dict, after: int) -> None:
-    """Leaves once so many bytes of the answer are read; fewer where it has fewer."""
-    with contextlib.closing(server.connect()) as connection:
-        connection.request("POST", path, json.dumps(body), server.headers())
-        if after:
-            connection.sock.recv(after)
-
-
 @pytest.fixture(scope="module")
 def alone(bie, models) -> list[tuple[str, dict, list[dict]]]:
     """Requests with their answers from servers that have done nothing before."""
     found = []
     for path, body in kinds():
-        fresh = Server(bie, models("llama", "Q8_0"), "--threads", 1)
-        try:
-            found.append((path, body, answer_to(fresh, path, body)))
-        finally:
-            fresh.kill()
+        with running(Server(bie, models("llama", "Q8_0"), "--threads", 1)) as fresh:
+            found.append((path, body, fresh.choices(path, body)))
     return found
 
 
-def differences(server: Server, alone, seed: int) -> list[str]:
+def differences(server: Server, alone, seed: int) -> list[BaseException]:
     """Sends all requests in random order from several threads; what differs from the answers alone."""
     numbers = random.Random(seed)
     order = [i % len(alone) for i in range(REQUESTS)]
     numbers.shuffle(order)
     leaving = {at: numbers.choice((0, 1, 200, 2000)) for at in numbers.sample(range(REQUESTS), LEAVE)}
-    work: queue.SimpleQueue = queue.SimpleQueue()
-    for at, which in enumerate(order):
-        work.put((at, which))
-    found, answered = [], []
 
-    def client() -> None:
-        while True:
-            try:
-                at, which = work.get_nowait()
-            except queue.Empty:
-                return
-            path, body, wanted = alone[which]
-            try:
-                if at in leaving:
-                    leave_early(server, path, body, leaving[at])
-                    continue
-                got = answer_to(server, path, body)
-                answered.append(at)
-                if got != wanted:
-                    found.append(f"request {at}, {path} {body}:\n{got}\ninstead of\n{wanted}")
-            except Exception as error:
-                found.append(f"request {at}, {path} {body}: {error!r}")
+    def send(at: int) -> None:
+        path, body, wanted = alone[order[at]]
+        try:
+            if at in leaving:
+                server.leave(path, body, leaving[at])
+            else:
+                expect("the choices", wanted, server.choices(path, body))
+        except Exception as error:
+            raise AssertionError(f"request {at}, {path} {body}: {error!r}") from error
 
-    threads = [threading.Thread(target=client) for _ in range(CLIENTS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found or len(answered) == REQUESTS - LEAVE
-    return found
+    return side_by_side(CLIENTS, [lambda at=at: send(at) for at in range(REQUESTS)])
 
 
 SERVERS = {

@@ -1,7 +1,4 @@
-"""bie serve lasts: it keeps nothing of requests that have ended, and leaves clients that stall.
-
-BIE_SERVE_REQUESTS sets the number of requests; more than 200 add the limits of time, which take 80 seconds.
-"""
+"""bie serve lasts: it keeps nothing of requests that have ended, and leaves clients that stall."""
 
 import contextlib
 import math
@@ -17,6 +14,9 @@ from serving import (
     CLOSE,
     COMPLETIONS,
     GREEDY,
+    IS_LONG,
+    REQUESTS,
+    SEED,
     SHORT,
     USER,
     Received,
@@ -31,10 +31,6 @@ from serving import (
     until,
     user,
 )
-
-REQUESTS = int(os.environ.get("BIE_SERVE_REQUESTS", "200"))
-IS_LONG = REQUESTS > 200
-SEED = 20261201
 
 
 def descriptors(server: Server) -> int:

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import io
 import json
+import os
 import queue
 import re
 import signal
@@ -21,6 +22,10 @@ from pathlib import Path
 import pytest
 
 PATIENCE = 60  # seconds; only a server that hangs needs them
+#: A test sends so many random requests. `make test-serve` sets more, with which the tests of time limits run too.
+REQUESTS = int(os.environ.get("BIE_SERVE_REQUESTS", "200"))
+IS_LONG = REQUESTS > 200
+SEED = 20261201
 
 
 def until(is_true: Callable[[], object], what: str):
