@@ -172,7 +172,7 @@ void add_group(const WeightOnlyArgs& a, const WeightGroup& group, const float* x
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) {
       word[p] = _mm512_load_si512(at + p * a.panel_bytes);
-      if (R <= 2) _mm_prefetch(at + p * a.panel_bytes + ahead, _MM_HINT_T0);
+      _mm_prefetch(at + p * a.panel_bytes + ahead, _MM_HINT_T0);
     }
     add_line<width, R, P>(tables, word, x, per_line, sum);
   }
