@@ -126,16 +126,26 @@ Status run_slab(const Side& side, const GemmShape& s, const FloatRows& x, const 
   return enough.load() ? Status::ok : Status::out_of_memory;
 }
 
+/// Rows whose blocks are kept at once. Where panels are kept, all of these blocks pass by each panel, and are to stay
+/// in the second cache.
+template <class Side>
+std::int64_t rows_of_slab(const Side& side, std::int64_t bytes_of_row) {
+  constexpr std::int64_t most = 1008;  // 16 MiB of floats for k = 4096
+  constexpr std::int64_t cached_bytes = std::int64_t{512} << 10;
+  if (!Side::keeps_panels) return most;
+  return std::clamp<std::int64_t>(cached_bytes / bytes_of_row / side.rows * side.rows, side.rows, most);
+}
+
 template <class Side>
 Status run_weight_only(const Side& side, const GemmShape& s, const FloatRows& x, const void* packed,
                        const FloatResults& y, const Parallel& parallel) {
-  constexpr std::int64_t slab_rows = 1008;  // whose blocks are kept at once: 16 MiB of floats for k = 4096
   if (s.m < 0 || s.n < 0 || s.k < 0) return Status::bad_shape;
   if (!is_float(x.dtype) || !is_float(y.dtype)) return Status::bad_dtype;
   if (s.m == 0 || s.n == 0) return Status::ok;
   if (head_of(packed).n != s.n || head_of(packed).k != s.k) return Status::bad_shape;
-  for (std::int64_t first = 0; first < s.m; first += slab_rows) {
-    const GemmShape slab{std::min(slab_rows, s.m - first), s.n, s.k};
+  const std::int64_t rows = rows_of_slab(side, std::max<std::int64_t>(1, side.row_bytes(head_of(packed))));
+  for (std::int64_t first = 0; first < s.m; first += rows) {
+    const GemmShape slab{std::min(rows, s.m - first), s.n, s.k};
     FloatRows from = x;
     FloatResults to = y;
     from.data = static_cast<const char*>(x.data) + first * x.row_stride;
