@@ -16,8 +16,15 @@ namespace {
 
 TEST(FloatGemm, EverySizeInTheWrittenOrder) {
   ReplayableRng rng;
-  for (const auto& sizes : std::vector<std::array<std::int64_t, 3>>{
-           {1, 1, 1}, {3, 17, 5}, {4, 16, 64}, {5, 33, 31}, {65, 10, 300}, {0, 3, 4}, {2, 3, 0}, {31, 65, 7}}) {
+  for (const auto& sizes : std::vector<std::array<std::int64_t, 3>>{{1, 1, 1},
+                                                                    {3, 17, 5},
+                                                                    {4, 16, 64},
+                                                                    {5, 33, 31},
+                                                                    {65, 10, 300},
+                                                                    {0, 3, 4},
+                                                                    {2, 3, 0},
+                                                                    {31, 65, 7},
+                                                                    {270, 3, 530}}) {
     const std::int64_t m = sizes[0], n = sizes[1], k = sizes[2];
     const Elements x = random_elements(Dtype::f32, m * k, 2, rng), w = random_elements(Dtype::f32, n * k, 2, rng),
                    bias = random_elements(Dtype::f32, n, 2, rng);

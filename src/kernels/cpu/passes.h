@@ -105,10 +105,9 @@ struct FloatBlock {
   std::uint32_t lanes;
 };
 
-/// Products of floats: up to `most` rows of `a`, lda apart, times a panel [k][16], with one fused multiply-add a term.
-struct FloatGemmPasses {
+/// Convolutions of floats: up to `most` rows of `a`, with one fused multiply-add a term.
+struct FloatConvPasses {
   int most;  ///< at most 12
-  void (*tile)(const float* a, std::int64_t lda, int rows, const float* panel, std::int64_t k, float (*y)[16]);
   /// y[r * y_stride + to of lane j] = sum over i of a[r * k + i] * from[offsets[i] + block.from + j], + bias[r] where
   /// bias is not null. All 16 elements of a block are read.
   void (*windows)(const float* a, int rows, const float* bias, const float* from, const std::int64_t* offsets,
@@ -192,7 +191,7 @@ struct SigmoidPasses {
   extern const DiodeMixPasses diode_mix_passes;         \
   extern const BlockTailPasses block_tail_passes;       \
   extern const CodeTailPasses code_tail_passes;         \
-  extern const FloatGemmPasses float_gemm_passes;       \
+  extern const FloatConvPasses float_conv_passes;       \
   extern const WeightOnlyPasses weight_only_passes;     \
   extern const WeightValuesPasses weight_values_passes; \
   extern const EmbeddingPasses embedding_passes;        \
@@ -202,7 +201,7 @@ struct SigmoidPasses {
 BIE_PASSES(plain)
 BIE_PASSES(avx2)
 namespace avx512bw {
-extern const FloatGemmPasses float_gemm_passes;
+extern const FloatConvPasses float_conv_passes;
 extern const SigmoidPasses sigmoid_passes;
 }  // namespace avx512bw
 #undef BIE_PASSES

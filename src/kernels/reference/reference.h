@@ -10,6 +10,7 @@
 #include "bie/kernels/conv2d.h"
 #include "bie/kernels/decoder_rows.h"
 #include "bie/kernels/double_gemm.h"
+#include "bie/kernels/float_gemm.h"
 #include "bie/kernels/gemm.h"
 #include "bie/kernels/half_gemm.h"
 #include "bie/kernels/mixed_gemm.h"
@@ -29,6 +30,7 @@ extern const Int4PackKernel int4_pack;
 extern const QuantizeKernel quantize_rows;
 extern const WeightOnlyGemmKernel weight_only_gemm, weight_only_q8;
 extern const MixedGemmKernel mixed_gemm;
+extern const FloatGemmKernel float_gemm;
 extern const HalfGemmKernel f16_gemm, bf16_gemm;
 extern const DoubleGemmKernel double_gemm;
 extern const DecoderRowsKernel decoder_rows;

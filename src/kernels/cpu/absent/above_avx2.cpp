@@ -2,7 +2,7 @@
 // chosen: the host has no stronger set than the build.
 #include "kernels/cpu/attention/attention_q8.h"
 #include "kernels/cpu/gemm/double_gemm.h"
-#include "kernels/cpu/gemm/half_gemm.h"
+#include "kernels/cpu/gemm/float_tile.h"
 #include "kernels/cpu/gemm/mixed_gemm.h"
 #include "kernels/cpu/passes.h"
 #include "kernels/cpu/tile.h"
@@ -19,9 +19,10 @@ namespace avx512bw {
 const Tile b1xb1_tile{}, s8xs8_tile{}, s4xs4_tile{};
 const MixedTile mixed_tile{};
 const WeightOnlyTile weight_only_tile{};
-const FloatGemmPasses float_gemm_passes{};
+const FloatConvPasses float_conv_passes{};
 const DoubleGemmTile double_gemm_tile{};
-const HalfGemmTile f16_gemm_tile{}, bf16_gemm_tile{};
+const FloatTile<float> f32_tile{};
+const FloatTile<std::uint16_t> f16_tile{}, bf16_tile{};
 const SigmoidPasses sigmoid_passes{};
 }  // namespace avx512bw
 

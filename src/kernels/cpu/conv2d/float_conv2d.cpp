@@ -4,6 +4,7 @@
 
 #include "bie/kernels/float_gemm.h"
 #include "kernels/check.h"
+#include "kernels/cpu/gemm/float_tile.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/passes.h"
 
@@ -142,7 +143,7 @@ Status check(const Conv2dShape& s, const float* x, float* y, ImageLayout to, con
   return check_conv2d(shape, in, out, Dtype::s8, INT64_MAX);
 }
 
-template <const cpu::FloatGemmPasses& passes>
+template <const cpu::FloatConvPasses& passes>
 Status conv2d(const Conv2dShape& s, const float* x, const float* w, const float* bias, float* y,
               const Parallel& parallel) {
   const Status checked = check(s, x, y, ImageLayout::nchw, nullptr);
@@ -186,9 +187,8 @@ std::size_t packed_bytes(const Conv2dShape& s) {
 }
 
 void prepack(const float* w, const Conv2dShape& s, float* packed) {
-  const FloatGemmKernel& panels = float_gemm_table().back();
   for (std::int64_t g = 0; g < s.groups; ++g)
-    panels.prepack(w + g * s.group_out() * s.depth(), s.group_out(), s.depth(), packed + g * panel_floats(s));
+    cpu::pack_float_panels(w + g * s.group_out() * s.depth(), s.group_out(), s.depth(), packed + g * panel_floats(s));
 }
 
 /// The tail kernel of the CPU; that of `least` where it has none of its own.
@@ -199,7 +199,7 @@ bool run_tail(const cpu::CodeTailPasses& least, const cpu::TailArgs& args) {
   return least.tail_rows(args);
 }
 
-template <const cpu::FloatGemmPasses& passes, const cpu::CodeTailPasses& tails>
+template <const cpu::FloatConvPasses& passes, const cpu::CodeTailPasses& tails>
 Status conv2d_tailed(const Conv2dShape& s, const float* x, const float* packed, const float* bias,
                      const Conv2dTail& tail, const Parallel& parallel) {
   const Status checked = check(s, x, nullptr, ImageLayout::nhwc, &tail);
@@ -254,7 +254,7 @@ Status conv2d_tailed(const Conv2dShape& s, const float* x, const float* packed, 
   return finite.load() ? Status::ok : Status::not_finite;
 }
 
-template <const cpu::FloatGemmPasses& passes, const cpu::CodeTailPasses& tails>
+template <const cpu::FloatConvPasses& passes, const cpu::CodeTailPasses& tails>
 constexpr FloatConv2dKernel kernel_of(const char* name, Isa isa) {
   return {name, isa, nullptr, conv2d<passes>, packed_bytes, prepack, conv2d_tailed<passes, tails>};
 }
@@ -264,10 +264,10 @@ constexpr FloatConv2dKernel kernel_of(const char* name, Isa isa) {
 Table<FloatConv2dKernel> float_conv2d_table() {
   static const FloatConv2dKernel best_first[] = {
 #if defined(BIE_X86)
-    kernel_of<cpu::avx512bw::float_gemm_passes, cpu::avx2::code_tail_passes>("float_conv2d_avx512bw", Isa::avx512bw),
-    kernel_of<cpu::avx2::float_gemm_passes, cpu::avx2::code_tail_passes>("float_conv2d_avx2", Isa::avx2),
+    kernel_of<cpu::avx512bw::float_conv_passes, cpu::avx2::code_tail_passes>("float_conv2d_avx512bw", Isa::avx512bw),
+    kernel_of<cpu::avx2::float_conv_passes, cpu::avx2::code_tail_passes>("float_conv2d_avx2", Isa::avx2),
 #endif
-    kernel_of<cpu::plain::float_gemm_passes, cpu::plain::code_tail_passes>("float_conv2d_reference", Isa::reference),
+    kernel_of<cpu::plain::float_conv_passes, cpu::plain::code_tail_passes>("float_conv2d_reference", Isa::reference),
   };
   return table_of(best_first);
 }

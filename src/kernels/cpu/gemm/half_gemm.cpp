@@ -1,18 +1,17 @@
-// The kernels of half_gemm, best first, and their driver.
+// The kernels of half_gemm, best first.
 #include "bie/kernels/half_gemm.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "bie/kernels/isa.h"
-#include "kernels/cpu/gemm/half_gemm.h"
-#include "kernels/cpu/panels.h"
+#include "kernels/cpu/gemm/float_driver.h"
 #include "kernels/reference/reference.h"
 
 namespace bie::kernels {
 namespace {
 
-constexpr std::int64_t lanes = cpu::HalfGemmTile::lanes;
+constexpr std::int64_t lanes = cpu::FloatTile<std::uint16_t>::lanes;
 
 std::int64_t panels_of(std::int64_t n) { return (n + lanes - 1) / lanes; }
 
@@ -41,40 +40,18 @@ void prepack(const void* w, std::int64_t n, std::int64_t k, void* packed, const 
   });
 }
 
-template <const cpu::HalfGemmTile& tile>
-Status run(const GemmShape& s, const float* x, const void* packed, const float* bias, float* y,
-           const Parallel& parallel) {
-  if (s.m < 0 || s.n < 0 || s.k < 0) return Status::bad_shape;
-  if (s.m == 0 || s.n == 0) return Status::ok;
-  constexpr std::int64_t work_a_task = 1 << 17;
-  const std::int64_t most = std::min<std::int64_t>(tile.most, s.m), blocks = (s.m + most - 1) / most;
-  const std::int64_t at_once = tile.panels_of(static_cast<int>(most)), panels = panels_of(s.n);
-  const std::int64_t steps = (panels + at_once - 1) / at_once;
-  const std::int64_t work = most * lanes * at_once * std::max<std::int64_t>(1, s.k);
-  // Panels are multiplied with all rows before the next ones.
-  parallel_for(parallel, steps * blocks, std::max<std::int64_t>(1, work_a_task / parallel.fineness / work),
-               [&](std::int64_t begin, std::int64_t end) {
-                 float sums[cpu::HalfGemmTile::most_rows * cpu::HalfGemmTile::most_panels * lanes];
-                 for (std::int64_t item = begin; item < end; ++item) {
-                   const std::int64_t p = item / blocks * at_once, row = item % blocks * most;
-                   const int rows = static_cast<int>(std::min(most, s.m - row)),
-                             here = static_cast<int>(std::min(at_once, panels - p));
-                   tile.run(x + row * s.k, s.k, rows, static_cast<const std::uint16_t*>(packed) + p * s.k * lanes, here,
-                            s.k, sums);
-                   const std::int64_t first = p * lanes, count = std::min(here * lanes, s.n - first);
-                   for (int r = 0; r < rows; ++r)
-                     for (std::int64_t j = 0; j < count; ++j) {
-                       const float sum = sums[r * here * lanes + j];
-                       y[(row + r) * s.n + first + j] = bias == nullptr ? sum : sum + bias[first + j];
-                     }
-                 }
-               });
-  return Status::ok;
-}
-
-template <const cpu::HalfGemmTile& tile>
+template <const cpu::FloatTile<std::uint16_t>& tile>
 constexpr HalfGemmKernel kernel(const char* name, Isa isa) {
-  return {name, isa, nullptr, packed_bytes, prepack, run<tile>};
+  return {name,
+          isa,
+          nullptr,
+          packed_bytes,
+          prepack,
+          [](const GemmShape& shape, const float* x, const void* packed, const float* bias, float* y,
+             const Parallel& parallel) {
+            return cpu::run_float_gemm<std::uint16_t, tile>(shape, x, static_cast<const std::uint16_t*>(packed), bias,
+                                                            y, parallel);
+          }};
 }
 
 }  // namespace
@@ -82,10 +59,10 @@ constexpr HalfGemmKernel kernel(const char* name, Isa isa) {
 Table<HalfGemmKernel> f16_gemm_table() {
   static const HalfGemmKernel best_first[] = {
 #if defined(BIE_X86)
-    kernel<cpu::avx512bw::f16_gemm_tile>("f16_gemm_avx512bw", Isa::avx512bw),
-    kernel<cpu::avx2::f16_gemm_tile>("f16_gemm_avx2", Isa::avx2),
+    kernel<cpu::avx512bw::f16_tile>("f16_gemm_avx512bw", Isa::avx512bw),
+    kernel<cpu::avx2::f16_tile>("f16_gemm_avx2", Isa::avx2),
 #endif
-    kernel<cpu::portable::f16_gemm_tile>("f16_gemm_portable", Isa::portable),
+    kernel<cpu::portable::f16_tile>("f16_gemm_portable", Isa::portable),
     reference::f16_gemm,
   };
   return table_of(best_first);
@@ -94,10 +71,10 @@ Table<HalfGemmKernel> f16_gemm_table() {
 Table<HalfGemmKernel> bf16_gemm_table() {
   static const HalfGemmKernel best_first[] = {
 #if defined(BIE_X86)
-    kernel<cpu::avx512bw::bf16_gemm_tile>("bf16_gemm_avx512bw", Isa::avx512bw),
-    kernel<cpu::avx2::bf16_gemm_tile>("bf16_gemm_avx2", Isa::avx2),
+    kernel<cpu::avx512bw::bf16_tile>("bf16_gemm_avx512bw", Isa::avx512bw),
+    kernel<cpu::avx2::bf16_tile>("bf16_gemm_avx2", Isa::avx2),
 #endif
-    kernel<cpu::portable::bf16_gemm_tile>("bf16_gemm_portable", Isa::portable),
+    kernel<cpu::portable::bf16_tile>("bf16_gemm_portable", Isa::portable),
     reference::bf16_gemm,
   };
   return table_of(best_first);

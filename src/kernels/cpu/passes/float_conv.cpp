@@ -1,31 +1,8 @@
+// Convolutions of floats as plain loops.
 #include "kernels/cpu/passes.h"
 
 namespace bie::kernels::cpu {
 namespace {
-
-/// Lanes are outputs, so the order of each sum is that of k whatever the vectors are.
-template <int rows>
-void multiply(const float* a, std::int64_t lda, const float* panel, std::int64_t k, float (*y)[16]) {
-  float acc[rows][16] = {};
-  for (std::int64_t i = 0; i < k; ++i)
-    for (int r = 0; r < rows; ++r) {
-      const float x = a[r * lda + i];
-      for (int j = 0; j < 16; ++j) acc[r][j] = __builtin_fmaf(x, panel[i * 16 + j], acc[r][j]);
-    }
-  for (int r = 0; r < rows; ++r)
-    for (int j = 0; j < 16; ++j) y[r][j] = acc[r][j];
-}
-
-void tile(const float* a, std::int64_t lda, int rows, const float* panel, std::int64_t k, float (*y)[16]) {
-  switch (rows) {
-    case 1: return multiply<1>(a, lda, panel, k, y);
-    case 2: return multiply<2>(a, lda, panel, k, y);
-    case 3: return multiply<3>(a, lda, panel, k, y);
-    case 4: return multiply<4>(a, lda, panel, k, y);
-    case 5: return multiply<5>(a, lda, panel, k, y);
-    default: return multiply<6>(a, lda, panel, k, y);
-  }
-}
 
 struct Outputs {
   const float* bias;
@@ -102,6 +79,6 @@ void pixels(const float* from, const std::int64_t* offsets, std::int64_t count, 
 
 }  // namespace
 
-const FloatGemmPasses BIE_PASS_SET::float_gemm_passes = {6, tile, windows, pixels};
+const FloatConvPasses BIE_PASS_SET::float_conv_passes = {6, windows, pixels};
 
 }  // namespace bie::kernels::cpu

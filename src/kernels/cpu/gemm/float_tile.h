@@ -1,0 +1,37 @@
+// The tiles of float_gemm and half_gemm: products of floats with floats or 16-bit floats.
+#pragma once
+
+#include <cstdint>
+
+namespace bie::kernels::cpu {
+
+/// Up to `most` rows times neighbouring panels [k][16] of elements, with one fused multiply-add a term. Tiles multiply
+/// several panels at once where rows are few: the sums of one would wait for each other.
+template <class Element>
+struct FloatTile {
+  static constexpr int most_rows = 12, most_panels = 4, lanes = 16;
+
+  int most;
+  int (*panels_of)(int rows);  ///< that are multiplied at once; the last ones of a weight may be fewer
+  /// sums [rows][panels][16] += a [k][rows] times panels that begin `apart` elements from each other.
+  void (*run)(const float* a, int rows, const Element* packed, std::int64_t apart, int panels, std::int64_t k,
+              float* sums);
+};
+
+/// Panels [k][16] of w [n, k], one for each 16 outputs, zeros behind the last output.
+void pack_float_panels(const float* w, std::int64_t n, std::int64_t k, float* packed);
+
+namespace portable {
+extern const FloatTile<float> f32_tile;
+extern const FloatTile<std::uint16_t> f16_tile, bf16_tile;
+}  // namespace portable
+namespace avx2 {
+extern const FloatTile<float> f32_tile;
+extern const FloatTile<std::uint16_t> f16_tile, bf16_tile;
+}  // namespace avx2
+namespace avx512bw {
+extern const FloatTile<float> f32_tile;
+extern const FloatTile<std::uint16_t> f16_tile, bf16_tile;
+}  // namespace avx512bw
+
+}  // namespace bie::kernels::cpu
