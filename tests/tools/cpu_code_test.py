@@ -215,7 +215,7 @@ def test_an_amx_tile_of_codes_ends_rows_in_registers(objects, build):
         assert not bad, f"{bad}\n" + "\n".join(body)
 
 
-@pytest.mark.parametrize("stem", ["float_gemm", "half_gemm"])
+@pytest.mark.parametrize("stem", ["float_conv", "float_tile"])
 def test_the_loop_of_a_float_tile_multiplies_from_registers(objects, build, stem):
     path = next(build.glob(f"src/kernels/**/bie_kernels_avx512bw.dir/cpu/*/{stem}.cpp.o"))
     terms = {n: sum(t.startswith("vfmadd") and "zmm" in t for t in body) for n, body in enumerate(loops(path))}
@@ -245,7 +245,7 @@ PASSES = {
     "decoder": "vfmadd231ps",
     "diode_mix": "vsqrtps",
     "embedding": "vmulps",
-    "float_gemm": "vfmadd231ps",
+    "float_conv": "vfmadd231ps",
     "gradient": "vdivps",
     "input_grad": "vdivps",
     "planes": "vdivps",

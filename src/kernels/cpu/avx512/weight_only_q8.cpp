@@ -1,14 +1,14 @@
-// The tile of weight-only products with integer activations for VNNI: 6 rows x 64 outputs, or 12 x 32 twice.
+// The tile of weight-only products with integer activations for VNNI: 5 rows x 64 outputs, or 12 x 32 twice.
 //
 // Lanes are outputs, the bytes of a lane four rows, and vpdpbusd multiplies unsigned codes with signed activations. Of
 // one row nothing is shifted: a field of a byte is masked out where it lies, is so many times the code and has sums of
-// its own, which are shifted once per group. With more rows, the opened codes are shared (bit_fields.h).
+// its own, which are shifted once per group. More rows share opened codes. One instruction (GFNI) moves a field down,
+// as the product of its byte and a matrix of bits: a shift and a mask would be two, and Intel's CPUs shift on one port.
 #include <immintrin.h>
 
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/avx512/bit_fields.h"
 #include "kernels/cpu/weight_only/weight_panels.h"
 
 namespace bie::kernels::cpu::avx512 {
@@ -190,6 +190,30 @@ BIE_INLINE void multiply(const WeightGroup& group, const std::int8_t* u, const s
 #pragma GCC unroll 4
     for (int f = 1; f < kept; ++f) sum[0][v] = _mm512_add_epi32(sum[0][v], _mm512_srai_epi32(parts[v][f], width * f));
   }
+}
+
+/// Matrices that take a byte to its fields of one width, lowest field first.
+struct FieldMatrices {
+  std::uint64_t of_field[8] = {};
+
+  /// A field of the byte becomes `field << up`. Bit i of a product is the parity of the byte and byte 7 - i of the
+  /// matrix.
+  constexpr FieldMatrices(int width, int up) {
+    for (int f = 0; f < 8 / width; ++f)
+      for (int i = 0; i < width; ++i) of_field[f] |= std::uint64_t{1} << (8 * (7 - up - i) + width * f + i);
+  }
+};
+constexpr FieldMatrices doubled_bits{1, 1};
+constexpr FieldMatrices fields_of_width[] = {{1, 0}, {2, 0}, {4, 0}, {8, 0}};
+
+/// For codes of 1, 2, 4 or 8 bits; those of 1 bit doubled where `doubles`.
+BIE_INLINE const std::uint64_t* field_matrices(int width, bool doubles) {
+  const int log2 = width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3;
+  return (doubles ? doubled_bits : fields_of_width[log2]).of_field;
+}
+
+BIE_INLINE __m512i field_of(__m512i bytes, std::uint64_t matrix) {
+  return _mm512_gf2p8affine_epi64_epi8(bytes, _mm512_set1_epi64(static_cast<long long>(matrix)), 0);
 }
 
 /// D of R rows and V vectors of outputs. The width is no template's: the loop would be compiled once for each. Codes
