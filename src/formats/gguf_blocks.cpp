@@ -21,7 +21,7 @@ using Byte = std::uint8_t;
 
 constexpr std::uint64_t in_each(Byte b) { return b * std::uint64_t{0x0101010101010101}; }
 
-/// Of each byte the bits of `mask`, after a shift down.
+/// Shifts each byte down and keeps the bits of `mask`.
 template <int count>
 void take(const Byte* from, int down, Byte mask, Byte* codes) {
   for (int i = 0; i < count; i += 8) {
@@ -32,7 +32,7 @@ void take(const Byte* from, int down, Byte mask, Byte* codes) {
   }
 }
 
-/// Adds them to codes as higher bits.
+/// Puts those bits, `up` places higher, into codes.
 template <int count>
 void put_above(const Byte* from, int down, Byte mask, int up, Byte* codes) {
   for (int i = 0; i < count; i += 8) {
@@ -256,7 +256,7 @@ void open_iq4_xs(const Byte* b, Byte* codes, float* s, float* z) {
   on_iq4_grid(codes, 256);
 }
 
-/// Floats of 4 bits are halves of 0, 1, 2, 3, 4, 6, 8 and 12, or of less than nothing: these, plus 16.
+/// A 4-bit float is plus or minus half of 0, 1, 2, 3, 4, 6, 8 or 12. The code is that whole number plus 16.
 void on_fp4_grid(Byte* codes, int count) {
   for (int i = 0; i < count; ++i) {
     const auto c = static_cast<Byte>(codes[i] & 7);

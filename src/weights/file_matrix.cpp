@@ -84,7 +84,9 @@ FileMatrix::FileMatrix(std::string what, const kernels::WeightRows& form, std::s
       form_(form),
       reader_(std::move(rows)),
       bytes_(reader_->bytes()),
-      bad_row_(std::make_shared<std::atomic<std::int64_t>>(-1)) {}
+      bad_row_(std::make_shared<std::atomic<std::int64_t>>(-1)) {
+  form_.super_block = 0;
+}
 
 kernels::WeightRows FileMatrix::coded() const {
   kernels::WeightRows w = form_;

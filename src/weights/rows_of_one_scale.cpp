@@ -40,6 +40,7 @@ RowsOfOneScale::RowsOfOneScale(const FileMatrix& matrix) : rows_(matrix.coded())
 
 kernels::WeightRows RowsOfOneScale::rows() const {
   kernels::WeightRows w = rows_;
+  w.super_block = 0;
   w.group = w.k;
   w.open = open;
   w.file = this;

@@ -24,7 +24,9 @@ TEST(FloatGemm, EverySizeInTheWrittenOrder) {
                                                                     {0, 3, 4},
                                                                     {2, 3, 0},
                                                                     {31, 65, 7},
-                                                                    {270, 3, 530}}) {
+                                                                    {270, 35, 530},
+                                                                    {13, 35, 530},
+                                                                    {2, 0, 3}}) {
     const std::int64_t m = sizes[0], n = sizes[1], k = sizes[2];
     const Elements x = random_elements(Dtype::f32, m * k, 2, rng), w = random_elements(Dtype::f32, n * k, 2, rng),
                    bias = random_elements(Dtype::f32, n, 2, rng);

@@ -73,7 +73,8 @@ TEST(HalfGemm, EverySizeHasTheBitsOfFloats) {
   ReplayableRng rng;
   for (const auto& [dtype, table] : tables)
     for (const auto& [m, n, k] : std::vector<std::array<std::int64_t, 3>>{{1, 1, 1},
-                                                                          {270, 3, 530},
+                                                                          {270, 35, 530},
+                                                                          {13, 35, 530},
                                                                           {1, 130, 65},
                                                                           {2, 33, 31},
                                                                           {3, 64, 100},

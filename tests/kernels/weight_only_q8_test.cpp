@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -213,6 +214,11 @@ TEST(WeightOnlyQ8, ScalesOfTwoLevelsAreTheirProducts) {
             const std::size_t bytes = kernel.rows_bytes(leveled.rows());
             const PackedMemory packed(bytes);
             kernel.prepack_rows(leveled.rows(), packed.get(), parallel);
+            if (kernel.isa != Isa::reference) {  // no byte depends on the threads
+              const PackedMemory alone(bytes);
+              kernel.prepack_rows(leveled.rows(), alone.get(), serial());
+              ASSERT_EQ(std::memcmp(packed.get(), alone.get(), bytes), 0);
+            }
             std::vector<float> found(wanted.size());
             ASSERT_EQ(
                 kernel.run({p.m, w.n, w.k}, p.input(), packed.get(),
@@ -360,6 +366,9 @@ TEST(WeightOnlyQ8, ManyRowsAreThoseOfSmallerProducts) {
   const WeightCase w({{4, 9}}, 3, even_groups(9, 4), Dtype::f16, Offset::value, rng);
   const Product p(w, 2100, Dtype::bf16, rng);
   expect_every_kernel_alike(p, Dtype::f16);
+  // Blocks of these rows take more than the share that the second cache keeps.
+  const WeightCase wide({{4, 2048}}, 3, even_groups(2048, 16), Dtype::f16, Offset::value, rng);
+  expect_every_kernel_alike(Product(wide, 200, Dtype::f32, rng), Dtype::f32);
 }
 
 TEST(WeightOnlyQ8, GroupsOfAnyOrderAndSize) {

@@ -24,7 +24,7 @@ GTEST = Path("/usr/src/googletest/googletest")
 CPUS = {"max": "i8mm", "neoverse-n1": "dotprod", "cortex-a53": "neon"}
 # The sweeps over every kernel of the tables that ARM has kernels of its own in, but for the slowest ones, in a minute.
 QUICK = (
-    "*Pack*:Quantize*:WeightOnlyGemm*:WeightOnlyQ8*:HalfGemm*:Table*:Isa.A*:Registry*:*GemmRows.Every*"
+    "*Pack*:Quantize*:WeightOnlyGemm*:WeightOnlyQ8*:FloatGemm*:HalfGemm*:Table*:Isa.A*:Registry*:*GemmRows.Every*"
     ":*Conv2dRows.GeometryAtTheEdges*:*Conv2dRows.DepthwiseOfWholeBytes*:*Conv2dRows.EveryMixOfChannelCounts*-*Refusals*"
 )
 # Tests that ask the machine below the emulator.

@@ -15,9 +15,10 @@ struct FloatGemmKernel {
   Isa isa;
   bool (*accepts)(const GemmShape&);
   std::size_t (*packed_bytes)(std::int64_t n, std::int64_t k);
-  /// w [n, k] float32 row-major; `packed` is aligned to 64 bytes.
+  /// w [n, k] float32 row-major; `packed` is aligned to 64 bytes and is this kernel's.
   void (*prepack)(const float* w, std::int64_t n, std::int64_t k, float* packed);
-  /// x [m, k] and y [m, n] float32, dense; bias [n] or null.
+  /// x [m, k] and y [m, n] float32, dense; bias [n] or null. bad_shape for a negative size, out_of_memory where a block
+  /// of rows has no room.
   Status (*run)(const GemmShape&, const float* x, const float* packed, const float* bias, float* y, const Parallel&);
 };
 Table<FloatGemmKernel> float_gemm_table();

@@ -17,7 +17,8 @@ struct HalfGemmKernel {
   std::size_t (*packed_bytes)(std::int64_t n, std::int64_t k);
   /// w [n, k] of the table's dtype, row-major, aligned to nothing; `packed` is aligned to 64 bytes.
   void (*prepack)(const void* w, std::int64_t n, std::int64_t k, void* packed, const Parallel&);
-  /// x [m, k] and y [m, n] float32, dense; bias [n] or null. bad_shape for a negative size.
+  /// x [m, k] and y [m, n] float32, dense; bias [n] or null. bad_shape for a negative size,
+  /// out_of_memory where a block of rows has no room.
   Status (*run)(const GemmShape&, const float* x, const void* packed, const float* bias, float* y, const Parallel&);
 };
 

@@ -10,7 +10,7 @@ enum class Status {
   bad_scale,        ///< the activation's step size is not a positive finite number
   not_finite,       ///< the activation (bias included) holds NaN or infinity
   too_deep,         ///< the contraction is so long that an int32 accumulator could overflow
-  out_of_memory,    ///< no room for the encoded activations
+  out_of_memory,    ///< no room for arranged activations
   bad_environment,  ///< BIE_MAX_ISA or BIE_MAX_SM holds what is no instruction set or architecture of ours
   no_device,        ///< there is no such CUDA device
   old_driver,       ///< the NVIDIA driver is older than the CUDA runtime of this build

@@ -72,9 +72,9 @@ struct PackedWeight {
 /// with group g in super-block t.
 struct ScaleLevels {
   std::uint8_t* a;  ///< [groups]
-  std::uint8_t* b;  ///< [groups]; of weights with Offset::value alone
-  float* d;         ///< [super-blocks], 16-bit floats
-  float* least;     ///< [super-blocks], 16-bit floats; of weights with Offset::value alone
+  std::uint8_t* b;  ///< [groups]; 0 without Offset::value
+  float* d;         ///< [super-blocks], float16 values
+  float* least;     ///< [super-blocks], float16 values; 0 without Offset::value
 };
 
 /// A weight whose outputs lie one after the other, as files hold them: the code of output j and input feature i is in

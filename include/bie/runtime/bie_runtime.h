@@ -96,8 +96,9 @@ BIE_RUNTIME_API void bie_context_free(bie_context* context);
 BIE_RUNTIME_API int64_t bie_context_bytes(const bie_context* context);
 
 /** inputs[i] points to batch * elements floats, outputs[i] to room for as many. Nothing is allocated from a thread's
- * second call on. On any status but BIE_OK the outputs hold anything. A call that finds another thread inside the same
- * context returns BIE_BUSY and leaves that thread's outputs alone. */
+ * second call on, as long as no call has more samples than its first. On any status but BIE_OK the outputs hold
+ * anything. A call that finds another thread inside the same context returns BIE_BUSY and leaves that thread's outputs
+ * alone. */
 BIE_RUNTIME_API bie_status bie_run(bie_context* context, int64_t batch, const void* const* inputs,
                                    void* const* outputs);
 

@@ -66,7 +66,7 @@ class FileMatrix {
   static void open_levels(const void* matrix, std::int64_t row, const kernels::ScaleLevels& to);
 
   std::string what_;
-  kernels::WeightRows form_{};  ///< without its function; of plain numbers k, n and, as scale_dtype, their type
+  kernels::WeightRows form_{};  ///< without its functions; of plain numbers k, n and, as scale_dtype, their type
   std::shared_ptr<const CodedRowReader> reader_;  ///< null of plain numbers
   std::shared_ptr<const formats::Bytes> bytes_;
   std::shared_ptr<std::atomic<std::int64_t>> bad_row_;  ///< -1: none

@@ -7,8 +7,10 @@
 // nr sums of weights (int32) a tap, which undo the -1 that is read there.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "bie/kernels/binary_gemm.h"
 #include "bie/kernels/int4_gemm.h"
@@ -30,13 +32,30 @@ inline constexpr Width binary_width = {Dtype::bits, 0, 1, max_k_b1, std::int64_t
 inline constexpr Width int8_width = {Dtype::s8, -128, 127, max_k_s8, std::int64_t{1} << 22};
 inline constexpr Width int4_width = {Dtype::s4, -8, 7, max_k_s4, std::int64_t{1} << 22};
 
+/// Blocks of nearly equal numbers of rows, or of units of rows.
+class RowBlocks {
+ public:
+  RowBlocks(std::int64_t m, int most, int unit)
+      : m_(m), unit_(unit), units_((m + unit - 1) / unit), count_((m + most - 1) / most) {}
+
+  std::int64_t count() const { return count_; }
+  std::int64_t first(std::int64_t block) const { return std::min(m_, block * units_ / count_ * unit_); }
+  int rows(std::int64_t block) const { return static_cast<int>(first(block + 1) - first(block)); }
+
+ private:
+  std::int64_t m_, unit_, units_, count_;
+};
+
 /// The order in which blocks of rows are multiplied with panels. Threads take neighbouring items: where there are few
-/// blocks, of which the last may be small, they share the panels instead.
+/// blocks, of which the last may be small, they share the panels instead. At most `most` panels pass by all blocks
+/// before the next ones.
 class WorkOrder {
  public:
-  WorkOrder(std::int64_t blocks, std::int64_t panels, std::int64_t threads) : blocks_(blocks), panels_(panels) {
+  WorkOrder(std::int64_t blocks, std::int64_t panels, std::int64_t threads,
+            std::int64_t most = std::numeric_limits<std::int64_t>::max())
+      : blocks_(blocks), panels_(panels) {
     const std::int64_t shares = blocks < 4 * threads && threads <= panels ? threads : 1;
-    share_ = (panels + shares - 1) / shares;
+    share_ = std::min(most, (panels + shares - 1) / shares);
   }
   std::int64_t count() const { return blocks_ * panels_; }
 

@@ -114,8 +114,9 @@ BIE_INLINE void open_line(const char* at, int rows, float* to) {
 template <int width>
 [[gnu::noinline]] void open_rows(const char* at, int rows, float* to) {
   constexpr int per_line = 8 / width;
+  constexpr int ahead = 4096;  // bytes of a panel that are fetched before they are needed
   for (; rows >= per_line; rows -= per_line, at += 64, to += per_line * panel_columns) {
-    _mm_prefetch(at + 4096, _MM_HINT_T0);
+    _mm_prefetch(at + ahead, _MM_HINT_T0);
     open_line<width>(at, per_line, to);
   }
   if (rows > 0) open_line<width>(at, rows, to);

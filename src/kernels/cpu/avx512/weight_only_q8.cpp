@@ -99,7 +99,7 @@ BIE_INLINE __m512 floats_of_bytes(const char* at, int less) {
   return _mm512_cvtepi32_ps(_mm512_sub_epi32(wide, _mm512_set1_epi32(less)));
 }
 
-/// Of two levels.
+/// Multiplies the two levels of scales and zeros.
 [[gnu::noinline]] void multiply_levels(const char* super, const char* at, float middle, Offset offset, Q8Numbers* to) {
   const __m512 h = _mm512_set1_ps(middle);
 #pragma GCC unroll 4

@@ -4,7 +4,7 @@
 
 #include "bie/kernels/float_gemm.h"
 #include "kernels/check.h"
-#include "kernels/cpu/gemm/float_tile.h"
+#include "kernels/cpu/gemm/float_panels.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/passes.h"
 
@@ -188,7 +188,8 @@ std::size_t packed_bytes(const Conv2dShape& s) {
 
 void prepack(const float* w, const Conv2dShape& s, float* packed) {
   for (std::int64_t g = 0; g < s.groups; ++g)
-    cpu::pack_float_panels(w + g * s.group_out() * s.depth(), s.group_out(), s.depth(), packed + g * panel_floats(s));
+    cpu::pack_float_panels(w + g * s.group_out() * s.depth(), s.group_out(), s.depth(), packed + g * panel_floats(s),
+                           serial());
 }
 
 /// The tail kernel of the CPU; that of `least` where it has none of its own.

@@ -5,8 +5,9 @@
 
 namespace bie::kernels::cpu {
 
-/// Up to `most` rows times neighbouring panels [k][16] of elements, with one fused multiply-add a term. Tiles multiply
-/// several panels at once where rows are few: the sums of one would wait for each other.
+/// Up to `most` rows times neighbouring panels [k][16] of elements, with one fused multiply-add a term. A tile
+/// multiplies several panels at once: they share the loads of a row, and few rows of one panel have too few sums to
+/// hide an addition's latency.
 template <class Element>
 struct FloatTile {
   static constexpr int most_rows = 12, most_panels = 4, lanes = 16;
@@ -17,9 +18,6 @@ struct FloatTile {
   void (*run)(const float* a, int rows, const Element* packed, std::int64_t apart, int panels, std::int64_t k,
               float* sums);
 };
-
-/// Panels [k][16] of w [n, k], one for each 16 outputs, zeros behind the last output.
-void pack_float_panels(const float* w, std::int64_t n, std::int64_t k, float* packed);
 
 namespace portable {
 extern const FloatTile<float> f32_tile;

@@ -68,9 +68,13 @@ void run_floats(const float* a, int rows, const typename Floats::Element* packed
   if (rows == most) {
     constexpr int at_once = panels_at_once<Floats>(most);
     const std::int64_t row_sums = panels * panel_lanes;
-    if (panels == at_once) return multiply_floats<Floats, most, at_once>(a, packed, apart, k, sums, row_sums);
-    // The last panels of a weight, one at a time.
-    for (int p = 0; p < panels; ++p)
+    int p = 0;
+    for (; p + at_once <= panels; p += at_once)
+      multiply_floats<Floats, most, at_once>(a, packed + p * apart, apart, k, sums + p * panel_lanes, row_sums);
+    if constexpr (at_once == 4)
+      for (; p + 2 <= panels; p += 2)
+        multiply_floats<Floats, most, 2>(a, packed + p * apart, apart, k, sums + p * panel_lanes, row_sums);
+    for (; p < panels; ++p)
       multiply_floats<Floats, most, 1>(a, packed + p * apart, apart, k, sums + p * panel_lanes, row_sums);
     return;
   }

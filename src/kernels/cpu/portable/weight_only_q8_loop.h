@@ -45,7 +45,7 @@ struct alignas(64) Numbers {
                        Vectors::times(scale, Vectors::less(Vectors::splat(middle - 1), Vectors::of_bytes(zeros + j))));
     }
   }
-  /// Of two levels.
+  /// Multiplies the two levels of scales and zeros.
   BIE_Q8_INLINE void multiply(const char* super, const char* at, float middle, Offset offset) {
     for (int j = 0; j < panel_columns; j += lanes) {
       const auto scale = Vectors::times(Vectors::template floats<Dtype::f16>(super + 2 * j),

@@ -28,20 +28,6 @@ struct PanelsOfTile {
   std::int64_t y_stride;  ///< floats from one row to the next
 };
 
-/// Blocks of nearly equal numbers of rows, or of units of rows.
-class RowBlocks {
- public:
-  RowBlocks(std::int64_t m, int most, int unit)
-      : m_(m), unit_(unit), units_((m + unit - 1) / unit), count_((m + most - 1) / most) {}
-
-  std::int64_t count() const { return count_; }
-  std::int64_t first(std::int64_t block) const { return std::min(m_, block * units_ / count_ * unit_); }
-  int rows(std::int64_t block) const { return static_cast<int>(first(block + 1) - first(block)); }
-
- private:
-  std::int64_t m_, unit_, units_, count_;
-};
-
 /// Rows of the activation as floats in the panels' order of k, put into a block. `row` has room for 2 k floats.
 template <class Side>
 void fill_block(const Side& side, const void* packed, const FloatRows& x, std::int64_t first, int rows, float* row,
@@ -59,7 +45,7 @@ void fill_block(const Side& side, const void* packed, const FloatRows& x, std::i
   }
 }
 
-/// At most slab_rows rows of a product that is proved to fit.
+/// Multiplies one slab; the sizes were checked.
 template <class Side>
 Status run_slab(const Side& side, const GemmShape& s, const FloatRows& x, const void* packed, const FloatResults& y,
                 const Parallel& parallel) {
@@ -93,8 +79,12 @@ Status run_slab(const Side& side, const GemmShape& s, const FloatRows& x, const 
   const std::int64_t work = std::max<std::int64_t>(1, s.m / blocks.count() * panel_columns * at_once * s.k);
   const std::int64_t grain = std::max<std::int64_t>(1, task_work / work);
   const std::size_t result_bytes = 4 * panel_columns * static_cast<std::size_t>(std::max(side.rows, side.panels));
-  const WorkOrder order = Side::keeps_panels ? WorkOrder(steps, blocks.count(), parallel.threads)
-                                             : WorkOrder(blocks.count(), steps, parallel.threads);
+  // Where panels are kept, all blocks of a share pass by each panel, and are to stay in the second cache.
+  constexpr std::int64_t cached_bytes = std::int64_t{512} << 10;
+  const std::int64_t cached = cached_bytes / std::max<std::int64_t>(1, bytes_of_row * side.rows);
+  const WorkOrder order = Side::keeps_panels
+                              ? WorkOrder(steps, blocks.count(), parallel.threads, std::max<std::int64_t>(1, cached))
+                              : WorkOrder(blocks.count(), steps, parallel.threads);
   parallel_for(parallel, order.count(), grain, [&](std::int64_t begin, std::int64_t end) {
     auto* const results = static_cast<float*>(workspace(result_bytes, Buffer::tile));
     if (results == nullptr) {
@@ -126,26 +116,16 @@ Status run_slab(const Side& side, const GemmShape& s, const FloatRows& x, const 
   return enough.load() ? Status::ok : Status::out_of_memory;
 }
 
-/// Rows whose blocks are kept at once. Where panels are kept, all of these blocks pass by each panel, and are to stay
-/// in the second cache.
-template <class Side>
-std::int64_t rows_of_slab(const Side& side, std::int64_t bytes_of_row) {
-  constexpr std::int64_t most = 1008;  // 16 MiB of floats for k = 4096
-  constexpr std::int64_t cached_bytes = std::int64_t{512} << 10;
-  if (!Side::keeps_panels) return most;
-  return std::clamp<std::int64_t>(cached_bytes / bytes_of_row / side.rows * side.rows, side.rows, most);
-}
-
 template <class Side>
 Status run_weight_only(const Side& side, const GemmShape& s, const FloatRows& x, const void* packed,
                        const FloatResults& y, const Parallel& parallel) {
+  constexpr std::int64_t slab_rows = 1008;  // whose blocks are kept at once: 16 MiB of floats for k = 4096
   if (s.m < 0 || s.n < 0 || s.k < 0) return Status::bad_shape;
   if (!is_float(x.dtype) || !is_float(y.dtype)) return Status::bad_dtype;
   if (s.m == 0 || s.n == 0) return Status::ok;
   if (head_of(packed).n != s.n || head_of(packed).k != s.k) return Status::bad_shape;
-  const std::int64_t rows = rows_of_slab(side, std::max<std::int64_t>(1, side.row_bytes(head_of(packed))));
-  for (std::int64_t first = 0; first < s.m; first += rows) {
-    const GemmShape slab{std::min(rows, s.m - first), s.n, s.k};
+  for (std::int64_t first = 0; first < s.m; first += slab_rows) {
+    const GemmShape slab{std::min(slab_rows, s.m - first), s.n, s.k};
     FloatRows from = x;
     FloatResults to = y;
     from.data = static_cast<const char*>(x.data) + first * x.row_stride;

@@ -97,7 +97,7 @@ constexpr WeightOnlyGemmKernel q8_kernel_of_two(const char* name, Isa isa) {
   WeightOnlyGemmKernel kernel = q8_kernel<few, passes>(name, isa);
   kernel.run = [](const GemmShape& shape, const FloatRows& x, const void* packed, const FloatResults& y,
                   const Parallel& parallel) {
-    const WeightOnlyQ8Tile& chosen = shape.m < least(packed) ? few : tile;
+    const WeightOnlyQ8Tile& chosen = shape.m > 0 && shape.n > 0 && shape.m >= least(packed) ? tile : few;
     return run_weight_only(CodeSide{chosen, passes, chosen.rows, chosen.panels}, shape, x, packed, y, parallel);
   };
   return kernel;

@@ -250,7 +250,7 @@ struct RowsAsPacked {
   RowsAsPacked& operator=(const RowsAsPacked&) = delete;
 };
 
-/// Pairs have the products.
+/// Panels of pairs hold products, not levels.
 int groups_of_super(const WeightRows& w, LineOrder order) {
   return order == LineOrder::quads ? static_cast<int>(w.super_block / w.group) : 0;
 }
@@ -320,14 +320,15 @@ PutLines put_lines_of(int width) {
 /// Rows of a file, opened for `lanes` outputs at a time.
 class OpenedRows {
  public:
-  explicit OpenedRows(const WeightRows& w, int middle)
+  /// @param groups_of_super  of the panels: 0 where they hold no levels.
+  OpenedRows(const WeightRows& w, int middle, int groups_of_super)
       : w_(w),
         middle_(middle),
         groups_(w.groups()),
         // Rows that begin a power of two apart would fall into the same few lines of the cache.
         pitch_(w.k + 64),
         codes_(static_cast<std::size_t>(lanes * pitch_)),
-        supers_(w.super_block == 0 ? 0 : (w.k + w.super_block - 1) / w.super_block),
+        supers_(groups_of_super == 0 ? 0 : (groups_ + groups_of_super - 1) / groups_of_super),
         scales_(static_cast<std::size_t>(lanes * groups_)),
         zeros_(scales_.size()),
         a_(supers_ == 0 ? 0 : scales_.size()),
@@ -350,6 +351,10 @@ class OpenedRows {
     std::fill(codes_.begin() + count * pitch_, codes_.end(), std::uint8_t{0});
     std::fill(scales_.begin() + count * groups_, scales_.end(), 0.0f);
     std::fill(zeros_.begin() + count * groups_, zeros_.end(), 0.0f);
+    if (supers_ > 0) {
+      std::fill(a_.begin() + count * groups_, a_.end(), std::uint8_t{0});
+      std::fill(b_.begin() + count * groups_, b_.end(), std::uint8_t{0});
+    }
     std::fill(d_.begin() + count * supers_, d_.end(), 0.0f);
     std::fill(least_.begin() + count * supers_, least_.end(), 0.0f);
   }
@@ -432,7 +437,7 @@ void pack_weight_panels(const WeightRows& w, LineOrder order, void* packed, cons
   const PutLines put = order == LineOrder::pairs ? put_lines_of<LineOrder::pairs>(place_of(w.bits))
                                                  : put_lines_of<LineOrder::quads>(place_of(w.bits));
   parallel_for(parallel, head.panels, 1, [&](std::int64_t begin, std::int64_t end) {
-    OpenedRows rows(w, middle);
+    OpenedRows rows(w, middle, form.groups_of_super);
     for (std::int64_t p = begin; p < end; ++p) {
       char* const panel = base + head.panels_at + p * head.panel_bytes;
       const std::int64_t columns = std::min<std::int64_t>(panel_columns, w.n - p * panel_columns);

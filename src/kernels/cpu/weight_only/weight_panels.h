@@ -13,7 +13,7 @@
 // r % 4 at bit width * (r / 4). A group has whole sets: the rows that it lacks meet activations of 0.
 //
 // Quad panels keep scales of two levels (ScaleLevels): a super-block begins with 64 d and, with Offset::value, 64
-// `least` as 16-bit floats, and a group has 64 bytes a and, with Offset::value, 64 bytes b in the place of its scales
+// `least` as float16, and a group has 64 bytes a and, with Offset::value, 64 bytes b in the place of its scales
 // and zeros.
 #pragma once
 
