@@ -5,15 +5,13 @@
 // widened), load_sums, add (a fused multiply-add) and store.
 #pragma once
 
-#include <cstddef>
-
 #include "kernels/cpu/gemm/float_tile.h"
 
 namespace bie::kernels::cpu {
 namespace {
 
 constexpr int panel_lanes = FloatTile<float>::lanes;
-constexpr std::size_t ahead = 2048;  // bytes that are fetched before they are needed
+constexpr int ahead = 512;  // elements that are fetched before they are needed
 
 /// Not inlined, so that each number of rows has the registers to itself.
 template <class Floats, int rows, int panels>
@@ -29,9 +27,9 @@ template <class Floats, int rows, int panels>
       for (int v = 0; v < vectors; ++v)
         acc[r][p][v] = Floats::load_sums(sums + r * row_sums + p * panel_lanes + v * Floats::lanes);
   for (std::int64_t i = 0; i < k; ++i, packed += panel_lanes, a += rows) {
-    __builtin_prefetch(a + ahead / sizeof(float));
+    __builtin_prefetch(a + ahead);
 #pragma GCC unroll 4
-    for (int p = 0; p < panels; ++p) __builtin_prefetch(packed + p * apart + ahead / sizeof(*packed));
+    for (int p = 0; p < panels; ++p) __builtin_prefetch(packed + p * apart + ahead);
     typename Floats::Vector w[panels][vectors];
 #pragma GCC unroll 4
     for (int p = 0; p < panels; ++p)
