@@ -36,9 +36,9 @@ inline void fill_blocks(const FloatSlab& slab, const float* x, std::int64_t k, f
 }
 
 /// The first part of k writes y, later ones add to it, the last one adds the bias.
-template <class Element, const FloatTile<Element>& tile>
-void multiply_slab(const GemmShape& s, const FloatSlab& slab, const float* blocks, const Element* packed,
-                   const float* bias, float* y, const Parallel& parallel) {
+template <class Element>
+void multiply_slab(const FloatTile<Element>& tile, const GemmShape& s, const FloatSlab& slab, const float* blocks,
+                   const Element* packed, const float* bias, float* y, const Parallel& parallel) {
   constexpr std::int64_t lanes = FloatTile<Element>::lanes, work_a_task = 1 << 17;
   const int most = slab.blocks.rows(slab.blocks.count() - 1);
   const std::int64_t at_once = tile.panels_of(most), panels = (s.n + lanes - 1) / lanes;
@@ -68,9 +68,9 @@ void multiply_slab(const GemmShape& s, const FloatSlab& slab, const float* block
                });
 }
 
-template <class Element, const FloatTile<Element>& tile>
-Status run_float_gemm(const GemmShape& s, const float* x, const Element* packed, const float* bias, float* y,
-                      const Parallel& parallel) {
+template <class Element>
+Status run_float_gemm(const FloatTile<Element>& tile, const GemmShape& s, const float* x, const Element* packed,
+                      const float* bias, float* y, const Parallel& parallel) {
   if (s.m < 0 || s.n < 0 || s.k < 0) return Status::bad_shape;
   if (s.m == 0 || s.n == 0) return Status::ok;
   // A slab takes at most half a MiB, which the second cache keeps while panels pass, or 256 rows. One or two blocks
@@ -89,7 +89,7 @@ Status run_float_gemm(const GemmShape& s, const float* x, const Element* packed,
     do {
       const FloatSlab slab{blocks, row, from, std::min(slab_depth, s.k - from)};
       if (s.m > 1) fill_blocks(slab, x, s.k, memory, parallel);
-      multiply_slab<Element, tile>(s, slab, s.m == 1 ? x : memory, packed, bias, y, parallel);
+      multiply_slab(tile, s, slab, s.m == 1 ? x : memory, packed, bias, y, parallel);
       from += slab_depth;
     } while (from < s.k);
   }

@@ -15,7 +15,13 @@ void prepack(const float* w, std::int64_t n, std::int64_t k, float* packed) {
 
 template <const cpu::FloatTile<float>& tile>
 constexpr FloatGemmKernel kernel(const char* name, Isa isa) {
-  return {name, isa, nullptr, cpu::float_panel_bytes<float>, prepack, cpu::run_float_gemm<float, tile>};
+  return {name,
+          isa,
+          nullptr,
+          cpu::float_panel_bytes<float>,
+          prepack,
+          [](const GemmShape& shape, const float* x, const float* packed, const float* bias, float* y,
+             const Parallel& parallel) { return cpu::run_float_gemm(tile, shape, x, packed, bias, y, parallel); }};
 }
 
 }  // namespace

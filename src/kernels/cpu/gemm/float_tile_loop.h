@@ -5,6 +5,11 @@
 // widened), load_sums, add (a fused multiply-add) and store.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <utility>
+
 #include "kernels/cpu/gemm/float_tile.h"
 
 namespace bie::kernels::cpu {
@@ -16,8 +21,8 @@ constexpr int ahead = 512;  // elements that are fetched before they are needed
 /// Not inlined, so that each number of rows has the registers to itself.
 template <class Floats, int rows, int panels>
 [[gnu::noinline]] void multiply_floats(const float* a, const typename Floats::Element* packed, std::int64_t apart,
-                                       std::int64_t k, float* sums, std::int64_t row_sums) {
-  constexpr int vectors = panel_lanes / Floats::lanes;
+                                       std::int64_t k, float* sums) {
+  constexpr int vectors = panel_lanes / Floats::lanes, row_sums = panels * panel_lanes;
   typename Floats::Vector acc[rows][panels][vectors];
 #pragma GCC unroll 12
   for (int r = 0; r < rows; ++r)
@@ -60,23 +65,31 @@ constexpr int panels_at_once(int rows) {
   return panels >= 4 ? 4 : panels >= 2 ? 2 : 1;
 }
 
-template <class Floats, int most = Floats::most>
+template <class Floats>
+using MultiplyFloats = void (*)(const float* a, const typename Floats::Element* packed, std::int64_t apart,
+                                std::int64_t k, float* sums);
+
+template <class Floats, int... less>
+constexpr std::array<MultiplyFloats<Floats>, sizeof...(less)> loops_of_rows(std::integer_sequence<int, less...>) {
+  return {multiply_floats<Floats, less + 1, panels_at_once<Floats>(less + 1)>...};
+}
+
+template <class Floats>
 void run_floats(const float* a, int rows, const typename Floats::Element* packed, std::int64_t apart, int panels,
                 std::int64_t k, float* sums) {
-  if (rows == most) {
-    constexpr int at_once = panels_at_once<Floats>(most);
-    const std::int64_t row_sums = panels * panel_lanes;
-    int p = 0;
-    for (; p + at_once <= panels; p += at_once)
-      multiply_floats<Floats, most, at_once>(a, packed + p * apart, apart, k, sums + p * panel_lanes, row_sums);
-    if constexpr (at_once == 4)
-      for (; p + 2 <= panels; p += 2)
-        multiply_floats<Floats, most, 2>(a, packed + p * apart, apart, k, sums + p * panel_lanes, row_sums);
-    for (; p < panels; ++p)
-      multiply_floats<Floats, most, 1>(a, packed + p * apart, apart, k, sums + p * panel_lanes, row_sums);
-    return;
+  static constexpr auto of_rows = loops_of_rows<Floats>(std::make_integer_sequence<int, Floats::most>());
+  const MultiplyFloats<Floats> multiply = of_rows[static_cast<std::size_t>(rows - 1)];
+  const int at_once = panels_at_once<Floats>(rows);
+  if (panels == at_once) return multiply(a, packed, apart, k, sums);
+  // The last panels of a weight, each as often as a loop takes panels: loops of their own would be half of the code.
+  float copies[FloatTile<float>::most_rows * FloatTile<float>::most_panels * panel_lanes] = {};
+  for (int p = 0; p < panels; ++p) {
+    for (int r = 0; r < rows; ++r)
+      std::copy_n(sums + (r * panels + p) * panel_lanes, panel_lanes, copies + r * at_once * panel_lanes);
+    multiply(a, packed + p * apart, 0, k, copies);
+    for (int r = 0; r < rows; ++r)
+      std::copy_n(copies + r * at_once * panel_lanes, panel_lanes, sums + (r * panels + p) * panel_lanes);
   }
-  if constexpr (most > 1) run_floats<Floats, most - 1>(a, rows, packed, apart, panels, k, sums);
 }
 
 template <class Floats>

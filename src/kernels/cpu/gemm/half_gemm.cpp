@@ -22,8 +22,7 @@ constexpr HalfGemmKernel kernel(const char* name, Isa isa) {
           prepack,
           [](const GemmShape& shape, const float* x, const void* packed, const float* bias, float* y,
              const Parallel& parallel) {
-            return cpu::run_float_gemm<std::uint16_t, tile>(shape, x, static_cast<const std::uint16_t*>(packed), bias,
-                                                            y, parallel);
+            return cpu::run_float_gemm(tile, shape, x, static_cast<const std::uint16_t*>(packed), bias, y, parallel);
           }};
 }
 
