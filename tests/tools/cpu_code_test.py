@@ -215,8 +215,8 @@ def test_an_amx_tile_of_codes_ends_rows_in_registers(objects, build):
         assert not bad, f"{bad}\n" + "\n".join(body)
 
 
-# Float tiles of AVX-512 to (multiplications in a turn of a full loop, such loops): of float_tile twelve rows by two panels
-# and six by four, of three types of elements.
+# Float tiles of AVX-512 to (multiplications in a turn of a full loop, such loops): of float_tile twelve rows by two
+# panels and six by four, of three types of elements.
 FLOAT_TILES = {"float_conv": (12, 1), "float_tile": (24, 6)}
 
 
