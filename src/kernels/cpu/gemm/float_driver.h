@@ -39,11 +39,11 @@ inline void fill_blocks(const FloatSlab& slab, const float* x, std::int64_t k, f
 template <class Element>
 void multiply_slab(const FloatTile<Element>& tile, const GemmShape& s, const FloatSlab& slab, const float* blocks,
                    const Element* packed, const float* bias, float* y, const Parallel& parallel) {
-  constexpr std::int64_t lanes = FloatTile<Element>::lanes, work_a_task = 1 << 17;
-  const int most = slab.blocks.rows(slab.blocks.count() - 1);
-  const std::int64_t at_once = tile.panels_of(most), panels = (s.n + lanes - 1) / lanes;
+  constexpr std::int64_t lanes = FloatTile<Element>::lanes, at_once = FloatTile<Element>::most_panels;
+  constexpr std::int64_t work_a_task = 1 << 17;
+  const std::int64_t panels = (s.n + lanes - 1) / lanes;
   const std::int64_t steps = (panels + at_once - 1) / at_once, count = slab.blocks.count();
-  const std::int64_t work = most * lanes * at_once * std::max<std::int64_t>(1, slab.depth);
+  const std::int64_t work = slab.blocks.rows(0) * lanes * at_once * std::max<std::int64_t>(1, slab.depth);
   const bool begins = slab.from == 0, ends = slab.from + slab.depth == s.k;
   parallel_for(parallel, steps * count, std::max<std::int64_t>(1, work_a_task / parallel.fineness / work),
                [&](std::int64_t begin, std::int64_t end) {

@@ -13,8 +13,7 @@ struct FloatTile {
   static constexpr int most_rows = 12, most_panels = 4, lanes = 16;
 
   int most;
-  int (*panels_of)(int rows);  ///< that are multiplied at once; the last ones of a weight may be fewer
-  /// sums [rows][panels][16] += a [k][rows] times panels that begin `apart` elements from each other.
+  /// sums [rows][panels][16] += a [k][rows] times up to most_panels panels that begin `apart` elements from each other.
   void (*run)(const float* a, int rows, const Element* packed, std::int64_t apart, int panels, std::int64_t k,
               float* sums);
 };

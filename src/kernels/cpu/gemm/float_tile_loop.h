@@ -21,8 +21,8 @@ constexpr int ahead = 512;  // elements that are fetched before they are needed
 /// Not inlined, so that each number of rows has the registers to itself.
 template <class Floats, int rows, int panels>
 [[gnu::noinline]] void multiply_floats(const float* a, const typename Floats::Element* packed, std::int64_t apart,
-                                       std::int64_t k, float* sums) {
-  constexpr int vectors = panel_lanes / Floats::lanes, row_sums = panels * panel_lanes;
+                                       std::int64_t k, float* sums, int row_sums) {
+  constexpr int vectors = panel_lanes / Floats::lanes;
   typename Floats::Vector acc[rows][panels][vectors];
 #pragma GCC unroll 12
   for (int r = 0; r < rows; ++r)
@@ -67,7 +67,7 @@ constexpr int panels_at_once(int rows) {
 
 template <class Floats>
 using MultiplyFloats = void (*)(const float* a, const typename Floats::Element* packed, std::int64_t apart,
-                                std::int64_t k, float* sums);
+                                std::int64_t k, float* sums, int row_sums);
 
 template <class Floats, int... less>
 constexpr std::array<MultiplyFloats<Floats>, sizeof...(less)> loops_of_rows(std::integer_sequence<int, less...>) {
@@ -79,22 +79,23 @@ void run_floats(const float* a, int rows, const typename Floats::Element* packed
                 std::int64_t k, float* sums) {
   static constexpr auto of_rows = loops_of_rows<Floats>(std::make_integer_sequence<int, Floats::most>());
   const MultiplyFloats<Floats> multiply = of_rows[static_cast<std::size_t>(rows - 1)];
-  const int at_once = panels_at_once<Floats>(rows);
-  if (panels == at_once) return multiply(a, packed, apart, k, sums);
+  const int at_once = panels_at_once<Floats>(rows), row_sums = panels * panel_lanes, width = at_once * panel_lanes;
+  int p = 0;
+  for (; p + at_once <= panels; p += at_once)
+    multiply(a, packed + p * apart, apart, k, sums + p * panel_lanes, row_sums);
+  if (p == panels) return;
   // The last panels of a weight, each as often as a loop takes panels: loops of their own would be half of the code.
   float copies[FloatTile<float>::most_rows * FloatTile<float>::most_panels * panel_lanes] = {};
-  for (int p = 0; p < panels; ++p) {
-    for (int r = 0; r < rows; ++r)
-      std::copy_n(sums + (r * panels + p) * panel_lanes, panel_lanes, copies + r * at_once * panel_lanes);
-    multiply(a, packed + p * apart, 0, k, copies);
-    for (int r = 0; r < rows; ++r)
-      std::copy_n(copies + r * at_once * panel_lanes, panel_lanes, sums + (r * panels + p) * panel_lanes);
+  for (; p < panels; ++p) {
+    for (int r = 0; r < rows; ++r) std::copy_n(sums + r * row_sums + p * panel_lanes, panel_lanes, copies + r * width);
+    multiply(a, packed + p * apart, 0, k, copies, width);
+    for (int r = 0; r < rows; ++r) std::copy_n(copies + r * width, panel_lanes, sums + r * row_sums + p * panel_lanes);
   }
 }
 
 template <class Floats>
 constexpr FloatTile<typename Floats::Element> float_tile() {
-  return {Floats::most, panels_at_once<Floats>, run_floats<Floats>};
+  return {Floats::most, run_floats<Floats>};
 }
 
 }  // namespace

@@ -35,12 +35,10 @@ void run(const float* a, int rows, const Element* packed, std::int64_t apart, in
   for (int p = 0; p < panels; ++p) of_rows[rows - 1](a, packed + p * apart, k, sums + p * lanes, panels * lanes);
 }
 
-int one_panel(int) { return 1; }
-
 }  // namespace
 
-const FloatTile<float> portable::f32_tile = {most, one_panel, run<float, itself>};
-const FloatTile<std::uint16_t> portable::f16_tile = {most, one_panel, run<std::uint16_t, float_from_f16>};
-const FloatTile<std::uint16_t> portable::bf16_tile = {most, one_panel, run<std::uint16_t, float_from_bf16>};
+const FloatTile<float> portable::f32_tile = {most, run<float, itself>};
+const FloatTile<std::uint16_t> portable::f16_tile = {most, run<std::uint16_t, float_from_f16>};
+const FloatTile<std::uint16_t> portable::bf16_tile = {most, run<std::uint16_t, float_from_bf16>};
 
 }  // namespace bie::kernels::cpu
