@@ -12,9 +12,8 @@ namespace bie::kernels {
 #if defined(BIE_X86)
 namespace {
 
-/// Rows from which on AMX is ahead of VNNI (bie_bench, 4096 x 4096). It opens all codes to memory,
-/// which takes as long for one row as for sixteen; codes of 8 bits are as wide as the memory, and short groups fill a
-/// part of a tile.
+/// Rows from which on AMX is ahead of VNNI (4096 x 4096). It opens all codes to memory, which takes as long for one row
+/// as for sixteen; memory bounds codes of 8 bits either way, and short groups fill a part of a tile.
 std::int64_t least_rows_of_amx(const void* packed) {
   const cpu::WeightHead& head = cpu::head_of(packed);
   const bool opens = head.groups > 0 && cpu::groups_of(packed)->width < 8, fills = head.k >= 48 * head.groups;
