@@ -60,7 +60,7 @@ for i in (1000, 1001, -1): op.binary_linear(x, w, one, one, kernel_id=i)
     before, after = run(library, script).stderr.split("quiet so far")
     assert before == ""
     assert after.count("kernel_id 1000 names no kernel for [3, 5, 70] on this machine") == 1
-    assert "1001" not in after
+    assert after.count("names no kernel") == 1
 
 
 def test_a_row_above_the_cap_is_automatic(library):
