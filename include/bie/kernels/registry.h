@@ -12,6 +12,7 @@
 #include "bie/kernels/binary_conv2d.h"
 #include "bie/kernels/binary_gemm.h"
 #include "bie/kernels/block_tail.h"
+#include "bie/kernels/code_step.h"
 #include "bie/kernels/code_tail.h"
 #include "bie/kernels/decoder_rows.h"
 #include "bie/kernels/diode_mix.h"
@@ -86,6 +87,7 @@ void for_each_table(const Visit& visit) {
   visit("weight_only_gemm", weight_only_gemm_table());
   visit("weight_only_q8", weight_only_q8_table());
   visit("weight_values", weight_values_table());
+  visit("code_step", code_step_table());
   visit("embedding", embedding_table());
   visit("decoder_rows", decoder_rows_table());
   visit("attention", attention_table());

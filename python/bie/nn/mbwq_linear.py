@@ -60,7 +60,7 @@ class MBWQLinear(WeightOnlyLinear):
         disable_bias: bool = True,
         train_bias: bool = False,
         requires_grad: bool = True,
-        master: bool = False,
+        master: bool | torch.dtype = False,
         activation: str = "exact",
         device: torch.device | str | None = None,
     ) -> None:
@@ -143,7 +143,7 @@ class MBWQLinear(WeightOnlyLinear):
     def _tell_weight(self) -> None:
         weight = self.qweight
         self._row_options, self._words = None, weight.detach()
-        weight.rest = self._buffers.get("rest")
+        weight.rest, weight.levels = self._buffers.get("rest"), self.levels
         for name in ("scales", "zeros", "w_bit", "asym", "group_size", "q_perm"):
             setattr(weight, name, getattr(self, name))
         weight.g_idx, found = None, (None, None)

@@ -66,8 +66,11 @@ class WeightOnlyLinear(WeightOnlyState):
         requires_grad: whether training gives the weight a ``privileged_grad``, which is None until a backward pass
             makes it (BITorch Engine allocates [k, n] at once).
         train_bias: whether ``bias`` is a parameter; a buffer, as files of BITorch Engine have it, if not.
-        master: keep in ``rest`` [k, n] bfloat16 what the codes cannot hold, so that ``DiodeMix`` rounds them to the
-            nearest and loses nothing; without it they are rounded at random.
+        master: keep in ``rest`` [k, n] what the codes cannot hold; without it ``DiodeMix`` rounds them at random.
+            True is bfloat16, in units of the weight, and codes are rounded to the nearest. torch.int8 is the place
+            between two codes in steps of 1/256 of a code (docs/spec/optimizer.md#places-between-codes).
+        levels: how many codes ``DiodeMix`` uses of a weight with ``master=torch.int8`` or of one whose scales it
+            trains: 2**w_bit, or 3 of 2 bits for ternary weights.
         device: where the tensors are made.
         activation: ``"exact"``, or ``"int8"`` for products of 8-bit activations; an attribute that may be set.
 
@@ -98,7 +101,8 @@ class WeightOnlyLinear(WeightOnlyState):
         requires_grad: bool = True,
         *,
         train_bias: bool = False,
-        master: bool = False,
+        master: bool | torch.dtype = False,
+        levels: int | None = None,
         activation: str = "exact",
         device: torch.device | str | None = None,
     ) -> None:
@@ -115,7 +119,12 @@ class WeightOnlyLinear(WeightOnlyState):
             self.asym = asym or not use_gba_quant
             self.train_bias = train_bias and not disable_bias
             self.requires_grad = requires_grad
-            self.master = master
+            self.master = one_of(f"{type(self).__name__}: master", master, (False, True, torch.bfloat16, torch.int8))
+            self.levels = 2**self.w_bit if levels is None else levels
+            if not 2 <= self.levels <= 2**self.w_bit:
+                raise ValueError(
+                    f"{type(self).__name__}: levels: expected 2 ... {2**self.w_bit} of {self.w_bit} bits, got {levels}"
+                )
             self._prepared = False
             self._panels = Panels()
             self.activation = activation
@@ -215,7 +224,14 @@ class WeightOnlyLinear(WeightOnlyState):
             if self.master:
                 now, k = self._coded(), self.in_channels
                 opened = ops.weight_only_open(*now.tensors, in_features=k, dtype=torch.float32, **now.options)
-                self.rest.copy_(values - opened)
+                self.rest.copy_(self._rest_of(values - opened, scales))
+
+    def _rest_of(self, left: Tensor, scales: Tensor) -> Tensor:
+        """What is left of a weight [k, n] beside its codes, as ``rest`` holds it."""
+        if self.rest_dtype != torch.int8:
+            return left
+        wide = scales.float()[self.g_idx.long()]
+        return torch.where(wide == 0, 0, left / wide * 256).round_().clamp_(-128, 127)
 
     def set_codes(self, codes: Tensor, scales: Tensor, zeros: Tensor, g_idx: Tensor | None = None) -> None:
         """Takes a weight that was quantised elsewhere; the layer is prepared then.
@@ -263,7 +279,7 @@ class WeightOnlyLinear(WeightOnlyState):
 
     def _tell_weight(self) -> None:
         self._row_options, self._words = None, self.qweight.detach()
-        self.qweight.rest = self._buffers.get("rest")
+        self.qweight.rest, self.qweight.levels = self._buffers.get("rest"), self.levels
         for name in ("scales", "zeros", "g_idx", "w_bit", "asym", "group_size"):
             setattr(self.qweight, name, getattr(self, name))
 
@@ -350,7 +366,13 @@ class WeightOnlyLinear(WeightOnlyState):
         return self.__dict__ | {"_row_options": None, "_words": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        older = {"master": False, "train_bias": False, "_activation": "exact", "_row_options": None}
+        older = {
+            "master": False,
+            "levels": 2 ** state["w_bit"],
+            "train_bias": False,
+            "_activation": "exact",
+            "_row_options": None,
+        }
         super().__setstate__(older | state | {"_panels": Panels(), "_words": None})
         self._words = self.qweight.detach()
         self._look_at_rows()

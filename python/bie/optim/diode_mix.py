@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import warnings
@@ -15,15 +16,16 @@ from bie._weak_sets import members
 from bie.nn.state.integer_weight import alive
 from bie.optim.galore import GaLoreProjector
 from bie.weights.membership import NOBODY
-from bie.weights.parameters import QuantParameter, integer_optimizers
-from bie.weights.update_rules import FLOATS, Rule, Step, gradient_of, is_left_out, moment_dtype
+from bie.weights.parameters import QuantParameter, WeightOnlyParameter, integer_optimizers
+from bie.weights.update_rules import FLOATS, Rule, Step, gradient_of, is_left_out, moment_dtype, moments_of_places
 
 _MOMENTS = ("exp_avg_l", "exp_avg_s")
+_KEPT = (*_MOMENTS, "largest", "scale_moments")
 _GALORE = ("update_proj_gap", "scale", "proj_type")
 
 
 def _check(group: dict[str, Any]) -> None:
-    for name in ("lr", "eps", "weight_decay", "renew_scale_every"):
+    for name in ("lr", "eps", "weight_decay", "renew_scale_every", "scale_lr"):
         value = float(group[name])
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"DiodeMix: {name}: expected a number >= 0, got {group[name]}")
@@ -49,6 +51,7 @@ class DiodeMix(torch.optim.Optimizer):
       differs from ``-sgn(s)`` (0 counts as +1) is negated. ``s`` starts as ``-sgn(w) U(0, 1) 1e-3``.
     * 8- and 4-bit codes (int8): Adam on ``w = code * scale_w``, then a stochastic rounding of ``w / scale_w``.
     * Weight-only codes: Adam on the weight as floats, then a stochastic rounding; tables on the rows of their gradient.
+      With ``master=torch.int8`` of their layer their place between two codes is kept.
 
     With these defaults (BITorch Engine's) about 1 % of the 1-bit weights can flip in 1,000 steps; docs/training.md has
     rates with which they move.
@@ -56,7 +59,9 @@ class DiodeMix(torch.optim.Optimizer):
     Args:
         params: parameters or groups; pass ``model.parameters()``, because integer weights do not require grad.
         lr, betas, eps, weight_decay, correct_bias: group options; schedulers may change ``lr`` between steps.
-        dtype: of the moments: float32, or bfloat16 (rounded stochastically; float16 means bfloat16 too).
+        dtype: of the moments: float32, or bfloat16 (rounded stochastically; float16 means bfloat16 too); int8 keeps
+            those of weight-only weights in 8 bits by blocks of 256 and others in float32.
+        scale_lr: rate of the scales of weight-only weights, relative to each scale; 0 keeps them.
         renew_scale_every: steps between new values of the codes' ``scale_w``; 0 keeps the first.
         seed: of all random numbers, which are a function of seed, parameter, step and element: a state that is
             restored goes on to the bit.
@@ -94,6 +99,7 @@ class DiodeMix(torch.optim.Optimizer):
         dtype: torch.dtype = torch.float,
         *,
         renew_scale_every: int = 0,
+        scale_lr: float = 0.0,
         seed: int = 0,
     ) -> None:
         self.dtype, self.seed = dtype, seed
@@ -105,6 +111,7 @@ class DiodeMix(torch.optim.Optimizer):
             "weight_decay": weight_decay,
             "correct_bias": correct_bias,
             "renew_scale_every": renew_scale_every,
+            "scale_lr": scale_lr,
         }
         _check(defaults)
         super().__init__(params, defaults)
@@ -125,6 +132,8 @@ class DiodeMix(torch.optim.Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        for group in self.param_groups:
+            group.setdefault("scale_lr", 0.0)
         integer_optimizers.add(self)
 
     def _warn_of_missing_weights(self) -> None:
@@ -160,6 +169,39 @@ class DiodeMix(torch.optim.Optimizer):
                 if isinstance(param, QuantParameter):
                     param.awaits_gradient = False
         return loss
+
+    def step_in_backward(self, enabled: bool = True) -> None:
+        """Steps each weight-only weight as soon as a backward pass has made its gradient, which is not kept.
+
+        The memory of a model's gradients is then that of its largest weight. ``step`` steps the other parameters. A
+        step is one backward pass: gradients of several do not add up, and nothing clips them together. With
+        ``enabled=False`` gradients wait for ``step`` again.
+
+        Raises:
+            RuntimeError (in ``backward``): one of several processes, whose gradients must be added first.
+        """
+        stream = -1
+        for group in self.param_groups:
+            for param in group["params"]:
+                stream += 1
+                if isinstance(param, WeightOnlyParameter):
+                    step = functools.partial(self._step_at_once, group, stream) if enabled else None
+                    param.after_gradient = step
+
+    @torch.no_grad()
+    def _step_at_once(self, group: dict[str, Any], stream: int, param: Tensor) -> None:
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            if torch.distributed.get_world_size() > 1:
+                raise RuntimeError(
+                    "DiodeMix.step_in_backward: expected one process, got several, whose gradients must be added before "
+                    "a step"
+                )
+        together: dict[tuple[Rule, torch.device], tuple[list[Tensor], list[Step]]] = {}
+        self._step_one(group, param, stream, together)
+        for (rule, _), (params, steps) in together.items():
+            rule.apply_all(params, steps)
+        param.grad = None
+        param.awaits_gradient = False
 
     def _check_gradients(self) -> None:
         params = [param for group in self.param_groups for param in group["params"]]
@@ -203,6 +245,8 @@ class DiodeMix(torch.optim.Optimizer):
             state["step"] = torch.zeros(1)
             moments = rule.first_moments(param, grad, self.dtype, self.seed, stream)
             state.update({name: value for name, value in zip(_MOMENTS, moments, strict=True) if value is not None})
+            if "projector" not in state:
+                state.update(moments_of_places(param, grad, self.dtype, group["scale_lr"]))
         for name in _MOMENTS:  # model.to(memory_format=...) moves a parameter's elements
             if name in state and state[name].shape == param.shape and state[name].stride() != param.stride():
                 state[name] = torch.empty_like(param.detach(), dtype=state[name].dtype).copy_(state[name])
@@ -223,6 +267,9 @@ class DiodeMix(torch.optim.Optimizer):
             seed=self.seed,
             stream=stream,
             renew_scale=bool(every) and number % every == 0,
+            scale_lr=float(group["scale_lr"]) if "scale_moments" in state else 0.0,
+            largest=state.get("largest"),
+            scale_moments=state.get("scale_moments"),
         )
         if rule.apply_all is None or step.projector is not None:
             rule.apply(param, step)
@@ -266,11 +313,13 @@ class DiodeMix(torch.optim.Optimizer):
         self.seed = seeds.pop()
         for number, param in zip(numbers, params, strict=True):
             saved = state_dict["state"].get(number, {})
-            for name in _MOMENTS:
+            for name in _KEPT:
                 if name not in saved:
                     continue
                 # torch has cast them to the parameter's dtype.
-                moment = saved[name].to(device=param.device, dtype=moment_dtype(saved[name].dtype))
+                small = not saved[name].is_floating_point()
+                dtype = saved[name].dtype if small else moment_dtype(saved[name].dtype)
+                moment = saved[name].to(device=param.device, dtype=dtype)
                 place = torch.empty_like(param.detach() if moment.shape == param.shape else moment, dtype=moment.dtype)
                 self.state[param][name] = place.copy_(moment)
             if "projector" in saved:

@@ -152,10 +152,16 @@ class AnchoredParameter(QuantParameter):
             if given is not None and _fits(given, anchor):
                 anchor.grad = given.to(device=self.device, dtype=torch.float32)
             self.__dict__["_anchor"] = anchor
+            anchor.register_post_accumulate_grad_hook(self._gradient_is_there)
             if (reducer := self.reducer.reducer()) is not None:
                 reducer.watch_anchor(self, anchor)
         self.__dict__["_given_grad"] = None
         return anchor
+
+    def _gradient_is_there(self, _: Tensor) -> None:
+        """Calls ``after_gradient(self)``, where an optimizer has set it: in the midst of a backward pass."""
+        if (after := self.__dict__.get("after_gradient")) is not None:
+            after(self)
 
     @property
     def grad(self) -> Tensor | None:
@@ -179,7 +185,8 @@ class AnchoredParameter(QuantParameter):
         self.grad = None
 
     def _attributes(self) -> dict[str, Any]:
-        return {name: value for name, value in super()._attributes().items() if name not in ("_anchor", "_given_grad")}
+        own = ("_anchor", "_given_grad", "_plain_rows", "after_gradient")
+        return {name: value for name, value in super()._attributes().items() if name not in own}
 
     def adopt(self, place: nn.Parameter) -> None:
         """Makes the plain parameter that torch put in this one's place, on another kind of device, one of its class."""

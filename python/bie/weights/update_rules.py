@@ -15,6 +15,7 @@ from bie.weights.gptq import coded
 from bie.weights.integer_gradient import plain
 
 _ZEROS_EVERY = 5
+_MOMENT_BLOCK = 256  # elements that share the largest of their moments of 8 bits
 
 
 @dataclass
@@ -35,6 +36,9 @@ class Step:
     seed: int
     stream: int
     renew_scale: bool = False
+    scale_lr: float = 0.0  # relative to a scale
+    largest: Tensor | None = None  # of moments of 8 bits
+    scale_moments: Tensor | None = None
 
     def shared(self) -> dict[str, Any]:
         """What the operators of every kind take, the same for all parameters of a group."""
@@ -60,10 +64,13 @@ class Rule(NamedTuple):
 
 
 def moment_dtype(dtype: torch.dtype) -> torch.dtype:
-    """float32, or bfloat16 for every 16-bit type: float16 cannot hold the steps of a second moment near 1e-8."""
-    if dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        raise ValueError(f"the moments' dtype: expected float32, bfloat16 or float16, got {dtype}")
-    return torch.float32 if dtype == torch.float32 else torch.bfloat16
+    """float32, or bfloat16 for every 16-bit type: float16 cannot hold the steps of a second moment near 1e-8.
+
+    Moments of 8 bits (int8) are weight-only weights'; those of other parameters are float32 beside them.
+    """
+    if dtype not in (torch.float32, torch.bfloat16, torch.float16, torch.int8):
+        raise ValueError(f"the moments' dtype: expected float32, bfloat16, float16 or int8, got {dtype}")
+    return torch.float32 if dtype in (torch.float32, torch.int8) else torch.bfloat16
 
 
 def gradient_of(param: Tensor) -> Tensor | None:
@@ -76,9 +83,10 @@ def is_left_out(param: Tensor, grad: Tensor) -> bool:
     """An integer weight is left out of a step whose gradient was not finite.
 
     A float one holds NaN or infinity then, an int8 one is all zeros, which is what ``int8_grad`` makes of it. On CUDA
-    the steps of signs and codes see to it themselves: asking here would wait for the device.
+    the steps of signs and codes see to it themselves: asking here would wait for the device. Places between codes take
+    such elements as 0.
     """
-    if param.is_floating_point() or (param.is_cuda and param.dtype == torch.int8):
+    if param.is_floating_point() or (param.is_cuda and param.dtype == torch.int8) or _keeps_place(param):
         return False
     if param.dtype == grad.dtype == torch.int8:
         return not bool(grad.any())
@@ -251,11 +259,76 @@ EMBEDDING = Rule(_embedding_moments, _step_embedding, of_rows=True)
 def _weight_only_moments(
     param: Tensor, grad: Tensor, dtype: torch.dtype, seed: int = 0, stream: int = 0
 ) -> tuple[Tensor, Tensor]:
+    if dtype == torch.int8:
+        return torch.zeros_like(grad, dtype=torch.int8), torch.zeros_like(grad, dtype=torch.uint8)
+    if _keeps_place(param):
+        dtype = torch.float32
     zeros = torch.zeros_like(grad, dtype=moment_dtype(dtype))
     return zeros, torch.zeros_like(zeros)
 
 
+def _keeps_place(param: Tensor) -> bool:
+    """Whether the place between two codes is kept in 8 bits."""
+    rest = getattr(param, "rest", None)
+    return rest is not None and rest.dtype == torch.int8
+
+
+def moments_of_places(param: Tensor, grad: Tensor, dtype: torch.dtype, scale_lr: float) -> dict[str, Tensor]:
+    """What the state of a weight-only weight has besides its moments: ``largest`` of 8-bit ones, and of its scales."""
+    extra, floats = {}, {"dtype": torch.float32, "device": param.device}
+    if type(param).rule is not WEIGHT_ONLY:
+        return extra
+    if dtype == torch.int8:
+        extra["largest"] = torch.zeros(2, grad.size(0), -(-grad.size(1) // _MOMENT_BLOCK), **floats)
+    if scale_lr > 0:
+        extra["scale_moments"] = torch.zeros(2, *param.scales.shape, **floats)
+    return extra
+
+
+def _step_places(param: Tensor, step: Step) -> None:
+    weight = coded("weight-only weight", param)
+    options = weight.options
+    order = options.get("g_idx")
+    if "bit_rows" in options or "q_perm" in options or not _is_plain(param, order):
+        raise ValueError(
+            "weight-only weight: rows of several widths or in an order of their own have no places between codes, "
+            "scales that learn or moments of 8 bits"
+        )
+    ops.diode_mix_places_(
+        *weight.tensors,
+        step.grad,
+        step.exp_avg_l,
+        step.exp_avg_s,
+        step.largest,
+        param.rest if _keeps_place(param) else None,
+        step.scale_moments,
+        bits=param.w_bit,
+        top=param.levels - 1,
+        group_size=param.group_size,
+        scale_lr=step.scale_lr,
+        **_one(step),
+        **step.adam(),
+    )
+    torch.autograd.graph.increment_version(param)
+
+
+def _is_plain(param: Tensor, g_idx: Tensor | None) -> bool:
+    """Whether groups are consecutive rows; what was found is kept with the tensor that says it."""
+    if g_idx is None:
+        return True
+    found = getattr(param, "_plain_rows", None)
+    if found is None or found[0] is not g_idx or found[1] != g_idx._version:
+        rows = torch.arange(g_idx.numel(), device=g_idx.device, dtype=g_idx.dtype) // param.group_size
+        found = param._plain_rows = (g_idx, g_idx._version, bool(torch.equal(rows, g_idx)))
+    return found[2]
+
+
 def _step_weight_only(param: Tensor, step: Step) -> None:
+    if _keeps_place(param) or step.largest is not None or step.scale_moments is not None:
+        if step.projector is not None:
+            raise ValueError("weight-only weight: GaLore takes no places between codes, 8-bit moments or scale_lr")
+        _step_places(param, step)
+        return
     weight = coded("weight-only weight", param)
     grad, moments, numbers = step.grad, (step.exp_avg_l, step.exp_avg_s), _one(step) | step.adam()
     for name, moment in (("exp_avg_s", step.exp_avg_s), ("exp_avg_l", step.exp_avg_l)):

@@ -156,6 +156,24 @@ struct WeightValuesPasses {
   void (*add)(const float* x, std::int64_t count, float* sum);
 };
 
+/// Passes of a step of codes (bie/kernels/code_step.h) over `count` outputs of one row, at most moment_block. `first`
+/// is the index in W of the first one's element.
+struct CodeStepPasses {
+  void (*open_moments)(const std::int8_t* l8, const std::uint8_t* m8, float largest_l, float largest_m,
+                       std::int64_t count, float* l, float* m);
+  /// g becomes the gradient, and 0 where that is not finite.
+  void (*move_moments)(const void* grad, Dtype grad_dtype, const AdamNumbers& numbers, std::int64_t first,
+                       std::int64_t count, float* g, float* l, float* m);
+  float (*largest)(const float* x, std::int64_t count);
+  void (*keep_moments)(const float* l, const float* m, float largest_l, float largest_m, std::uint64_t random,
+                       std::int64_t first, std::int64_t count, std::int8_t* l8, std::uint8_t* m8);
+  /// sums += g (q - zero).
+  void (*sum_scales)(const float* g, const std::int32_t* codes, const float* zero, std::int64_t count, float* sums);
+  void (*move)(const float* l, const float* m, const AdamNumbers& numbers, float rate, const float* scale,
+               const float* zero, int last, std::uint64_t random, std::int64_t first, std::int64_t count,
+               std::int32_t* codes, std::int8_t* rest);
+};
+
 /// Passes over one row of signs, packed bits or bytes; `first` is the index in y, or in the moment, of the row's first
 /// sign.
 struct EmbeddingPasses {
@@ -194,6 +212,7 @@ struct SigmoidPasses {
   extern const FloatConvPasses float_conv_passes;       \
   extern const WeightOnlyPasses weight_only_passes;     \
   extern const WeightValuesPasses weight_values_passes; \
+  extern const CodeStepPasses code_step_passes;         \
   extern const EmbeddingPasses embedding_passes;        \
   extern const PlanePasses plane_passes;                \
   extern const SigmoidPasses sigmoid_passes;            \

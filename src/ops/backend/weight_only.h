@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "bie/kernels/code_step.h"
 #include "bie/kernels/weight_values.h"
 #include "bie/ops.h"
 #include "ops/checks.h"
@@ -62,6 +63,8 @@ class WeightOnly {
   /// One step in place; see kernels::WeightStep. l and s may be undefined, and so may rest.
   virtual void step(const char* op, const CodedWeight& w, const at::Tensor& grad, const at::Tensor& l,
                     const at::Tensor& s, const at::Tensor& rest, const DiodeMixStep& o, bool moves_zeros) const = 0;
+  /// One step in place of a weight whose place between two codes is kept, all of whose pointers are of one device.
+  virtual void step_places(const char* op, const at::Tensor& words, const kernels::CodeStep& step) const = 0;
 
  protected:
   ~WeightOnly() = default;

@@ -44,7 +44,7 @@ def pair(name: str, value: int | tuple[int, int], least: int) -> tuple[int, int]
     return both
 
 
-def one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
+def one_of(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
     """The value, if it is one of the choices; ``ValueError`` for any other."""
     if value not in choices:
         raise ValueError(f"{name}: expected {' or '.join(map(repr, choices))}, got {value!r}")

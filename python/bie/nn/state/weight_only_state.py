@@ -47,7 +47,7 @@ class WeightOnlyState(NamesItself, WholeWeights, nn.Module):
     train_bias: bool
     asym: bool
     requires_grad: bool
-    master: bool
+    master: bool | torch.dtype
     qweight: WeightOnlyParameter
     _prepared: bool
     _panels: Panels
@@ -85,8 +85,13 @@ class WeightOnlyState(NamesItself, WholeWeights, nn.Module):
         self._register_rows()
         self._register_of_files()
         if self.master:
-            rest = torch.zeros(self.in_channels, self.out_channels, dtype=torch.bfloat16)
+            rest = torch.zeros(self.in_channels, self.out_channels, dtype=self.rest_dtype)
             self.register_buffer("rest", rest)
+
+    @property
+    def rest_dtype(self) -> torch.dtype:
+        """The dtype of ``rest``, of a layer that has one."""
+        return self.master if isinstance(self.master, torch.dtype) else torch.bfloat16
 
     def _words_shape(self) -> tuple[int, int]:
         return words_of(self.in_channels, self.w_bit), self.out_channels
@@ -235,7 +240,8 @@ class WeightOnlyState(NamesItself, WholeWeights, nn.Module):
     }
 
     def _check_entry(self, entry: str, name: str, tensor: Any, shape: tuple[int, ...]) -> Tensor:
-        tensor = check_entry(entry, tensor, shape, self._INTEGERS.get(name, self.dtype))
+        integers = self._INTEGERS | ({"rest": torch.int8} if self.rest_dtype == torch.int8 else {})
+        tensor = check_entry(entry, tensor, shape, integers.get(name, self.dtype))
         if name == "g_idx":
             ops.check_groups_entry(tensor, self.in_channels, self._groups, entry)
         return tensor
@@ -258,7 +264,7 @@ class WeightOnlyState(NamesItself, WholeWeights, nn.Module):
                 staged.values[name] = tensor.detach()
         staged.missing = [name for name in wanted if name not in own and name != "rest"]
         if self.master and "qweight" in own and "rest" not in own:  # of codes alone
-            staged.values["rest"] = torch.zeros(wanted["rest"], dtype=torch.bfloat16)
+            staged.values["rest"] = torch.zeros(wanted["rest"], dtype=self.rest_dtype)
         if double and own and self._prepared != staged.prepared:
             self._complete(staged, prefix, tables)
         return staged

@@ -14,6 +14,7 @@
 #include <cmath>
 #include <vector>
 
+#include "bie/kernels/cuda/code_step.h"
 #include "bie/kernels/cuda/weight_only.h"
 #include "ops/backend/backend.h"
 #include "ops/backend/cuda/call.h"
@@ -362,6 +363,11 @@ class CudaWeightOnly final : public WeightOnly {
     w.words.copy_(words_of(w, codes));
     if (rest.defined())
       rest.copy_(bf16_at_random_of(input_order(w, moved - values_of(w, codes)), shifted_right(bits, 48)));
+  }
+
+  void step_places(const char* op, const at::Tensor& words, const kernels::CodeStep& step) const override {
+    const CudaCall call(op, words.device());
+    call(kernels::cuda::code_step, step);
   }
 
   static void move_zeros(const CodedWeight& w, const at::Tensor& u, double rate, std::uint64_t random) {
