@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import resource
 
 import numpy as np
 import pytest
@@ -285,6 +286,35 @@ def test_an_interrupted_run_leaves_nothing(tmp_path, tokenizer, made, monkeypatc
             tokenize(path, tokenizer, folder, validation=0.2, progress=progress)
     assert list(folder.iterdir()) == []
     assert len(tokenize(path, tokenizer, folder, validation=0.2).training.starts) > 30 and len(made) == 2
+
+
+def test_a_run_that_is_killed_leaves_a_folder_that_nobody_reads(tmp_path, tokenizer, monkeypatch):
+    path, folder = write(tmp_path / "a.txt", *map(str, range(50))), tmp_path / "tokens"
+
+    def fails(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(token_files.shutil, "rmtree", lambda *_, **__: None)  # a process that is killed removes nothing
+        with pytest.raises(KeyboardInterrupt):
+            tokenize(path, tokenizer, folder, validation=0.2, progress=fails)
+    (left,) = folder.iterdir()
+    assert left.name.startswith(".") and left.suffix == ".part" and any(left.iterdir())
+    found = tokenize(path, tokenizer, folder, validation=0.2)
+    assert len(documents(found.training)) + len(documents(found.validation)) == 50
+
+
+def test_a_full_disk_leaves_nothing(tmp_path, tokenizer):
+    path, folder = write(tmp_path / "a.txt", *map(str, range(50))), tmp_path / "tokens"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40, before[1]))
+    try:
+        with pytest.raises(OSError):
+            tokenize(path, tokenizer, folder, validation=0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(folder.iterdir()) == []
+    assert len(documents(tokenize(path, tokenizer, folder, validation=0).training)) == 50
 
 
 @pytest.mark.parametrize("name", ["training.tokens", "validation.counts", "training.starts", "texts.json"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -9,7 +10,9 @@ import numpy as np
 
 from bie.lm.documents import Document, Message
 
-_LONG_TEXT = 1 << 22  # characters; the working memory of a tokenizer is many times its text
+_LONG_TEXT = 1 << 18  # characters; the working memory of a tokenizer is a hundred times its text
+_MOST_AT_ONCE = 1 << 20  # characters
+_BETWEEN_LINES = re.compile(r"\S\n(?=\S)")  # where the splits of tokenizers, which keep white space together, split too
 
 
 class Encoded(NamedTuple):
@@ -31,7 +34,7 @@ class Encoder:
 
     A text becomes ``[begin, *tokens, eos]``, where ``begin`` is the tokenizer's bos token, or its eos token if it has
     no bos token; a token that the tokenizer does not have is left out. All of them count but the first, which no token
-    precedes. A text above 4 million characters is tokenized in parts that begin at the beginning of a line.
+    precedes. A text above 262,144 characters is tokenized in parts that begin with a line.
 
     A conversation becomes the tokens of the text that the chat template writes, and no others. Only the assistant's
     answers count, through the last special token of each, which ends the turn. The template is applied to the messages
@@ -47,20 +50,29 @@ class Encoder:
         self._special = np.array(sorted(special | set(tokenizer.all_special_ids)), np.int64)
 
     def encode(self, documents: Sequence[Document]) -> Iterator[Encoded]:
-        """The tokens of each document, which are made in one call of the tokenizer.
+        """The tokens of each document; short ones are tokenized together.
 
         Raises:
             ValueError: a conversation that the chat template does not take, or a template that writes the messages
                 before an answer in another way when messages follow; it names the file and the line.
         """
         asked = [self._asked(document) for document in documents]
-        strings = [string for one in asked for string in one.strings]
-        options = {"add_special_tokens": False, "return_attention_mask": False, "verbose": False}
-        found = iter(self._tokenizer(strings, **options)["input_ids"] if strings else [])
+        found = self._tokens_of([string for one in asked for string in one.strings])
         for document, one in zip(documents, asked, strict=True):
-            parts = [np.asarray(next(found), np.int64) for _ in one.strings]
+            parts = [next(found) for _ in one.strings]
             tokens, prefixes = np.concatenate([*parts[: one.texts], np.empty(0, np.int64)]), parts[one.texts :]
             yield self._answers(tokens, prefixes) if document.is_conversation else self._whole(tokens)
+
+    def _tokens_of(self, strings: list[str]) -> Iterator[np.ndarray]:
+        """The tokens of each string, which are made of about a million characters at once."""
+        options = {"add_special_tokens": False, "return_attention_mask": False, "verbose": False}
+        start, size = 0, 0
+        for end, string in enumerate(strings, 1):
+            size += len(string)
+            if size >= _MOST_AT_ONCE or end == len(strings):
+                for tokens in self._tokenizer(strings[start:end], **options)["input_ids"]:
+                    yield np.asarray(tokens, np.int64)
+                start, size = end, 0
 
     def _asked(self, document: Document) -> _Asked:
         if document.is_conversation:
@@ -116,13 +128,14 @@ class Encoder:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """A text in parts of about 4 million characters, each of which begins with a line, where there are lines."""
+    """A text in parts of at most ``_LONG_TEXT`` characters, each of which begins with a line, if lines are shorter."""
     start = 0
     while len(text) - start > _LONG_TEXT:
-        end = text.rfind("\n", start, start + _LONG_TEXT) + 1
-        end = end if end > start else start + _LONG_TEXT
-        yield text[start:end]
-        start = end
+        window = text[start : start + _LONG_TEXT + 1]  # one more, which tells whether a line follows the last one
+        ends = [found.end() for found in _BETWEEN_LINES.finditer(window)]
+        size = ends[-1] if ends else window.rfind("\n", 0, _LONG_TEXT) + 1 or _LONG_TEXT
+        yield text[start : start + size]
+        start += size
     yield text[start:]
 
 

@@ -105,7 +105,7 @@ class _Making:
     ) -> None:
         self._paths, self._validation, self._vocab_size, self._progress = paths, validation, vocab_size, progress
         self._encoder, self._largest = Encoder(tokenizer), -1
-        self._duplicates, self._empty, self._found = 0, 0, 0
+        self._duplicates, self._empty = 0, 0
         self._dtype = np.dtype(np.uint16 if max(tokenizer.get_vocab().values(), default=0) < 1 << 16 else np.uint32)
 
     def write(self, folder: Path) -> None:
@@ -136,7 +136,6 @@ class _Making:
         seen: set[bytes] = set()
         taken, batch = 0, []
         for document in (document for path in self._paths for document in documents_of(path)):
-            self._found += 1
             taken += document.size
             digest = document.digest()
             if document.is_empty:
