@@ -125,7 +125,7 @@ def save_gguf(model: nn.Module, path: str | os.PathLike) -> None:
         tensors["output.weight"] = _as_tensor("output", model.lm_head)
     if factors is not None:
         tensors["rope_freqs.weight"] = factors
-    metadata = getattr(model, "gguf_metadata", None) or metadata
+    metadata = getattr(model, "gguf_metadata", None) or metadata | getattr(model, "gguf_tokenizer", {})
     metadata = {key: value for key, value in metadata.items() if not key.startswith("split.")}  # of a file in parts
     write_gguf(path, tensors, metadata, getattr(model, "gguf_types", None))
 

@@ -153,7 +153,7 @@ def test_gradients_that_are_not_finite_move_nothing():
 
 
 def test_what_cannot_be():
-    with pytest.raises(ValueError, match="levels: expected 2 ... 4 of 2 bits, got 5"):
+    with pytest.raises(ValueError, match=r"levels: expected 2 \.\.\. 4 of 2 bits, got 5"):
         layer(levels=5)
     with pytest.raises(ValueError, match="master: expected"):
         layer(rest=torch.float64)

@@ -56,7 +56,7 @@ class Rows:
             raise ValueError(f"Rows: context: expected 1 or more, got {context}")
         if seed < 0:
             raise ValueError(f"Rows: seed: expected 0 or more, got {seed}")
-        self._seed, self._epoch = seed, -1
+        self.context, self._seed, self._epoch = context, seed, -1
         self._training = _Cut(texts.training, context, pack)
         self._validation = None if texts.validation is None else _Cut(texts.validation, context, pack)
         if self._validation is not None:

@@ -33,6 +33,8 @@ class WeightOnlyLinear(WeightOnlyState):
     becomes 8-bit codes first, with a step size for each row and group, and the products are of integers: faster and
     less exact; docs/spec/weight-only.md#int8-activations. Gradients are those of x as it is.
 
+    Under ``torch.autocast`` x becomes autocast's dtype first.
+
     Backward: ``grad_x = g . W^T``; the weight's gradient ``x^T . g`` [k, n] is ``qweight.grad`` (which is
     ``privileged_grad``), in training and while ``qweight.requires_grad_`` has not been switched off; ``zero_grad``
     clears it. ``bie.optim.DiodeMix`` steps the codes by it.
@@ -310,6 +312,8 @@ class WeightOnlyLinear(WeightOnlyState):
             raise ShapeError(
                 f"{type(self).__name__}: x: expected the layer's {self.in_channels} features, got {list(x.shape)}"
             )
+        if torch.is_autocast_enabled(x.device.type):  # as nn.Linear's input does
+            x = x.to(torch.get_autocast_dtype(x.device.type))
         if self.training and self.qweight.trainable and torch.is_grad_enabled():
             return self._train(x)
         exporting = getattr(torch.compiler, "_is_exporting_flag", False)

@@ -190,12 +190,11 @@ class DiodeMix(torch.optim.Optimizer):
 
     @torch.no_grad()
     def _step_at_once(self, group: dict[str, Any], stream: int, param: Tensor) -> None:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            if torch.distributed.get_world_size() > 1:
-                raise RuntimeError(
-                    "DiodeMix.step_in_backward: expected one process, got several, whose gradients must be added before "
-                    "a step"
-                )
+        several = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if several and torch.distributed.get_world_size() > 1:
+            raise RuntimeError(
+                "DiodeMix.step_in_backward: expected one process, got several, whose gradients must be added first"
+            )
         together: dict[tuple[Rule, torch.device], tuple[list[Tensor], list[Step]]] = {}
         self._step_one(group, param, stream, together)
         for (rule, _), (params, steps) in together.items():

@@ -276,7 +276,7 @@ def _keeps_place(param: Tensor) -> bool:
 def moments_of_places(param: Tensor, grad: Tensor, dtype: torch.dtype, scale_lr: float) -> dict[str, Tensor]:
     """What the state of a weight-only weight has besides its moments: ``largest`` of 8-bit ones, and of its scales."""
     extra, floats = {}, {"dtype": torch.float32, "device": param.device}
-    if type(param).rule is not WEIGHT_ONLY:
+    if getattr(type(param), "rule", None) is not WEIGHT_ONLY:
         return extra
     if dtype == torch.int8:
         extra["largest"] = torch.zeros(2, grad.size(0), -(-grad.size(1) // _MOMENT_BLOCK), **floats)

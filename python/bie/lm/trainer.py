@@ -1,0 +1,281 @@
+"""The training of a language model: rates, steps, checkpoints that go on to the bit, and the file that comes out."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bie._output_files import replacing
+from bie.lm.layers import to_codes
+from bie.lm.loss import next_token_loss
+from bie.lm.rows import Rows
+from bie.optim.diode_mix import DiodeMix
+from bie.weights.parameters import WeightOnlyParameter
+
+_BETAS, _EPS = (0.9, 0.95), 1e-10
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The numbers of a training.
+
+    Attributes:
+        tokens: how many tokens the model reads in all; steps are ``ceil(tokens / (rows * accumulate * context))``.
+        rows: rows of the context in a backward pass.
+        accumulate: backward passes of a step.
+        lr, scale_lr, float_lr: the largest rates: of weights of codes, of their scales relative to each, of floats.
+            They rise over ``warmup`` of the steps and fall as a cosine to 0.
+        small_moments: moments of weights of codes in 8 bits.
+        in_backward: weights of codes step in the midst of a backward pass, and no gradient is kept.
+        bfloat16: products under autocast to bfloat16.
+    """
+
+    tokens: int
+    rows: int = 16
+    accumulate: int = 1
+    lr: float = 3e-3
+    scale_lr: float = 0.02
+    float_lr: float = 3e-4
+    warmup: float = 0.05
+    seed: int = 0
+    small_moments: bool = False
+    in_backward: bool = False
+    bfloat16: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("tokens", "rows", "accumulate"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected 1 or more, got {getattr(self, name)}")
+        for name in ("lr", "scale_lr", "float_lr"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name}: expected a number >= 0, got {value}")
+        if not 0 <= self.warmup <= 1:
+            raise ValueError(f"warmup: expected a share in [0, 1], got {self.warmup}")
+        if self.in_backward and self.accumulate > 1:
+            raise ValueError(
+                f"steps in the backward pass keep no gradient that could add up: accumulate: expected 1, got "
+                f"{self.accumulate}"
+            )
+
+    def steps(self, context: int) -> int:
+        """How many steps a training with rows of this context has."""
+        return -(-self.tokens // (self.rows * self.accumulate * context))
+
+    def rate(self, step: int, steps: int) -> float:
+        """The share of the largest rates in step 0 ... steps - 1."""
+        rise = min(1.0, (step + 1) / max(1.0, self.warmup * steps))
+        return rise * 0.5 * (1 + math.cos(math.pi * step / steps))
+
+
+class StoppedError(RuntimeError):
+    """A training that cannot go on: its loss is no number."""
+
+
+class Trainer:
+    """Trains a model that ``make_trainable`` has prepared on rows of tokens.
+
+    Weights of codes and floats are stepped by one ``DiodeMix``. Attention stays inside of documents, the loss is that
+    of ``next_token_loss``.
+
+    Args:
+        model: of transformers, with ``model.model`` (blocks) and ``model.lm_head``.
+        rows: of the texts.
+        schedule: the numbers.
+        out: folder of ``log.jsonl`` and ``checkpoint.pt``, made where it is missing; None writes nothing.
+
+    Example::
+
+        make_trainable(model, "codes+rest8", WIDTHS["2"])
+        trainer = Trainer(model, rows, Schedule(tokens=20_000_000), out="run")
+        for report in trainer.run():
+            print(report)
+        trainer.finish()
+    """
+
+    def __init__(self, model: nn.Module, rows: Rows, schedule: Schedule, out: str | os.PathLike | None = None) -> None:
+        self.model, self.rows, self.schedule = model, rows, schedule
+        self.out = None if out is None else Path(out)
+        self.device = next(model.parameters()).device
+        self.step, self.steps = 0, schedule.steps(rows.context)
+        coded = [p for p in model.parameters() if isinstance(p, WeightOnlyParameter)]
+        latent = [p for name, p in model.named_parameters() if _is_latent(name, model) and p.requires_grad]
+        known = {id(p) for p in (*coded, *latent)}
+        floats = [p for p in model.parameters() if p.is_floating_point() and p.requires_grad and id(p) not in known]
+        groups = [
+            {"params": coded, "lr": schedule.lr, "scale_lr": schedule.scale_lr},
+            {"params": latent, "lr": schedule.lr},
+            {"params": floats, "lr": schedule.float_lr},
+        ]
+        self.optimizer = DiodeMix(
+            [group for group in groups if group["params"]],
+            betas=_BETAS,
+            eps=_EPS,
+            dtype=torch.int8 if schedule.small_moments else torch.float32,
+            seed=schedule.seed,
+        )
+        self._largest = [(group["lr"], group["scale_lr"]) for group in self.optimizer.param_groups]
+        self.optimizer.step_in_backward(schedule.in_backward)
+        if self.out is not None:
+            self.out.mkdir(parents=True, exist_ok=True)
+
+    # The loss.
+
+    def _loss(self, batch: dict[str, Tensor]) -> tuple[Tensor, int]:
+        batch = {name: tensor.to(self.device) for name, tensor in batch.items()}
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.schedule.bfloat16):
+            hidden = self.model.model(
+                input_ids=batch["input_ids"], position_ids=batch["position_ids"], use_cache=False
+            ).last_hidden_state
+            return next_token_loss(hidden, self.model.lm_head, batch["labels"])
+
+    @torch.no_grad()
+    def evaluate(self, rows: int | None = None) -> float:
+        """The mean negative log-likelihood a token of the validation's rows, of the first ``rows`` where that is given.
+
+        Raises:
+            ValueError: texts without validation.
+        """
+        there = self.rows.validation_rows
+        if not there:
+            raise ValueError("Trainer.evaluate: the texts have no validation")
+        size, count, total = self.schedule.rows, 0, 0.0
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            for index in range(-(-min(there, rows or there) // size)):
+                loss, labels = self._loss(self.rows.validation_batch(index, size))
+                total, count = total + loss.item(), count + labels
+        finally:
+            self.model.train(was_training)
+        return total / max(1, count)
+
+    # The steps.
+
+    def _batches(self, step: int) -> Iterator[dict[str, Tensor]]:
+        size, of_epoch = self.schedule.rows, max(1, len(self.rows) // self.schedule.rows)
+        for part in range(self.schedule.accumulate):
+            epoch, index = divmod(step * self.schedule.accumulate + part, of_epoch)
+            yield self.rows.batch(epoch, index, size)
+
+    def _one_step(self) -> float:
+        share = self.schedule.rate(self.step, self.steps)
+        for group, (lr, scale_lr) in zip(self.optimizer.param_groups, self._largest, strict=True):
+            group["lr"], group["scale_lr"] = share * lr, share * scale_lr
+        self.optimizer.zero_grad()
+        batches = list(self._batches(self.step))
+        count = sum(int((batch["labels"] != -100).sum()) for batch in batches)
+        if count == 0:
+            return 0.0
+        total = torch.zeros((), device=self.device)
+        for batch in batches:
+            loss, _ = self._loss(batch)
+            (loss / count).backward()
+            total += loss.detach()
+        self.optimizer.step()
+        return total.item() / count
+
+    def run(self, *, save_every: int = 0, evaluate_every: int = 0) -> Iterator[dict[str, Any]]:
+        """Takes the steps that are left, and says of each what happened: ``step``, ``loss`` (mean of the batch),
+        ``tokens_per_second``, ``rate``, and ``validation`` where it was evaluated.
+
+        Args:
+            save_every, evaluate_every: steps between checkpoints and evaluations; 0: none before the end.
+
+        Raises:
+            StoppedError: the loss is NaN or infinity; the sentence names the last checkpoint.
+        """
+        tokens = self.schedule.rows * self.schedule.accumulate * self.rows.context
+        while self.step < self.steps:
+            start = time.perf_counter()
+            loss = self._one_step()
+            if not math.isfinite(loss):
+                last = self.out / "checkpoint.pt" if self.out is not None else None
+                known = f"; the last checkpoint is {last}" if last is not None and last.exists() else ""
+                raise StoppedError(
+                    f"the loss of step {self.step + 1} is {loss}: try a lower rate than {self.schedule.lr:g}{known}"
+                )
+            report = {
+                "step": self.step + 1,
+                "loss": loss,
+                "tokens_per_second": tokens / (time.perf_counter() - start),
+                "rate": self.schedule.rate(self.step, self.steps),
+            }
+            self.step += 1
+            last = self.step == self.steps
+            if self.rows.validation_rows and (last or (evaluate_every and self.step % evaluate_every == 0)):
+                report["validation"] = self.evaluate()
+            if self.out is not None:
+                with (self.out / "log.jsonl").open("a", encoding="utf-8") as log:
+                    log.write(json.dumps(report) + "\n")
+                if last or (save_every and self.step % save_every == 0):
+                    self.save()
+            yield report
+
+    # States and files.
+
+    def save(self) -> Path:
+        """Writes ``checkpoint.pt`` in one step: a write that fails leaves the one before."""
+        if self.out is None:
+            raise ValueError("Trainer.save: there is no folder to write to")
+        state = {
+            "step": self.step,
+            "schedule": asdict(self.schedule),
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+        path = self.out / "checkpoint.pt"
+        with replacing(path) as file:
+            torch.save(state, file)
+        return path
+
+    def resume(self, path: str | os.PathLike) -> None:
+        """Goes on from a checkpoint, to the bit where the texts, the model and the schedule are the same.
+
+        Raises:
+            ValueError: a checkpoint of another schedule, or no checkpoint.
+        """
+        try:
+            state = torch.load(path, map_location=self.device, weights_only=True)
+            theirs, step = state["schedule"], state["step"]
+        except (KeyError, TypeError, RuntimeError, EOFError, ValueError) as error:
+            raise ValueError(f"{path}: it is no checkpoint of a language model's training: {error}") from None
+        except Exception as error:  # of pickle, which names its own class of errors
+            raise ValueError(f"{path}: it is no checkpoint of a language model's training: {error}") from None
+        if theirs != asdict(self.schedule):
+            other = [name for name, value in asdict(self.schedule).items() if theirs.get(name) != value]
+            raise ValueError(
+                f"{path}: it was made with another {', '.join(other)}: expected "
+                f"{', '.join(str(getattr(self.schedule, name)) for name in other)}, got "
+                f"{', '.join(str(theirs.get(name)) for name in other)}"
+            )
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step = step
+
+    @torch.no_grad()
+    def finish(self) -> nn.Module:
+        """The model as its file holds it, in evaluation: table and output layer in float16, latent weights as codes."""
+        self.optimizer.step_in_backward(False)
+        to_codes(self.model)
+        for module in {self.model.model.embed_tokens, self.model.lm_head}:
+            if isinstance(module, nn.Embedding | nn.Linear):
+                module.weight.copy_(module.weight.half().float())
+        return self.model.eval()
+
+
+def _is_latent(name: str, model: nn.Module) -> bool:
+    """Whether a parameter is a float weight in a block, or its scales: what takes the rate of weights of codes."""
+    parts = name.split(".")
+    if "layers" not in parts or parts[-1] not in ("weight", "scales"):
+        return False
+    return isinstance(model.get_submodule(".".join(parts[:-1])), nn.Linear)
