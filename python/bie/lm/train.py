@@ -158,10 +158,8 @@ def _train(options: argparse.Namespace) -> None:
         torch.set_num_threads(options.threads)
     width: Width = WIDTHS[options.bits]
     model, tokenizer = load_model(options.model, options.tokenizer, options.seed)
-    vocabulary = model.get_input_embeddings().weight.size(0) if options.tokenizer is None else model.config.vocab_size
-    texts = tokenize(
-        options.data, tokenizer, options.out / "tokens", validation=options.validation, vocab_size=vocabulary
-    )
+    vocabulary, folder = model.config.vocab_size, options.out / "tokens"
+    texts = tokenize(options.data, tokenizer, folder, validation=options.validation, vocab_size=vocabulary)
     types = make_trainable(model, options.method, width, options.group)
     place = f"GGUF, {' and '.join(types)}" if types else "a folder of bie: no type of GGUF holds these codes"
     print(f"weights: {options.method}, {options.bits} bits; the result is {place}", flush=True)
