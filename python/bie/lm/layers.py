@@ -100,8 +100,12 @@ def coded_linear(
 
 @torch.no_grad()
 def to_codes(model: nn.Module) -> None:
-    """Makes the latent weights of a model the codes that they are rounded to, with scales in float16."""
+    """Leaves of each weight in the blocks its codes: latent ones are rounded, with scales in float16, rests go."""
     for _, parent, leaf, layer in list(block_linears(model)):
+        if isinstance(layer, MPQLinear) and layer.master:
+            layer.master = False
+            del layer.rest
+            layer._tell_weight()
         if isinstance(layer, LatentLinear):
             device = layer.weight.device
             floats, bias = layer.weight.cpu(), None if layer.bias is None else layer.bias.cpu()

@@ -82,14 +82,18 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
             told = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             parser.error(f"--resume: {options.resume} is no folder of a run: {error}")
-        given = [name for name, value in vars(options).items() if value != parser.get_default(name)]
+        asked = _parser()
+        asked.argument_default = argparse.SUPPRESS
+        for action in asked._actions:
+            action.default = argparse.SUPPRESS
+        given = vars(asked.parse_args(arguments))
         if other := [name for name in given if name not in ("resume", "device", "threads", "save_every")]:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in other)
             parser.error(f"--resume goes on with the options of its run, which {names} cannot change")
         kept = {name: getattr(options, name) for name in ("device", "threads", "save_every")}
-        places = {name: Path(told[name]) for name in ("tokenizer",) if told.get(name)}
-        data = [Path(name) for name in told["data"]]
-        return argparse.Namespace(**(told | kept | places), data=data, out=options.resume, resume=options.resume)
+        places = {"data": [Path(name) for name in told["data"]], "out": options.resume, "resume": options.resume}
+        places["tokenizer"] = Path(told["tokenizer"]) if told["tokenizer"] else None
+        return argparse.Namespace(**(told | kept | places))
     for name in ("model", "data", "tokens", "out"):
         if getattr(options, name) is None:
             parser.error(f"--{name} is missing")

@@ -264,10 +264,10 @@ class Trainer:
 
     @torch.no_grad()
     def finish(self) -> nn.Module:
-        """The model as its file holds it, in evaluation: table and output layer in float16, latent weights as codes."""
+        """The model as its file holds it, in evaluation: matrices of floats in float16, latent weights as codes."""
         self.optimizer.step_in_backward(False)
         to_codes(self.model)
-        for module in {self.model.model.embed_tokens, self.model.lm_head}:
+        for module in self.model.modules():
             if isinstance(module, nn.Embedding | nn.Linear):
                 module.weight.copy_(module.weight.half().float())
         return self.model.eval()

@@ -180,23 +180,22 @@ class DiodeMix(torch.optim.Optimizer):
         Raises:
             RuntimeError (in ``backward``): one of several processes, whose gradients must be added first.
         """
-        stream = -1
-        for group in self.param_groups:
+        stream = 0
+        for index, group in enumerate(self.param_groups):
             for param in group["params"]:
-                stream += 1
                 if isinstance(param, WeightOnlyParameter):
-                    step = functools.partial(self._step_at_once, group, stream) if enabled else None
-                    param.after_gradient = step
+                    param.after_gradient = functools.partial(self._step_at_once, index, stream) if enabled else None
+                stream += 1
 
     @torch.no_grad()
-    def _step_at_once(self, group: dict[str, Any], stream: int, param: Tensor) -> None:
+    def _step_at_once(self, group: int, stream: int, param: Tensor) -> None:
         several = torch.distributed.is_available() and torch.distributed.is_initialized()
         if several and torch.distributed.get_world_size() > 1:
             raise RuntimeError(
                 "DiodeMix.step_in_backward: expected one process, got several, whose gradients must be added first"
             )
         together: dict[tuple[Rule, torch.device], tuple[list[Tensor], list[Step]]] = {}
-        self._step_one(group, param, stream, together)
+        self._step_one(self.param_groups[group], param, stream, together)
         for (rule, _), (params, steps) in together.items():
             rule.apply_all(params, steps)
         param.grad = None
