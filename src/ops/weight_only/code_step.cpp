@@ -106,14 +106,21 @@ void step_real(const at::Tensor& qweight, const at::Tensor& scales, const OptTen
   if (w.offset == kernels::Offset::value) bump_version(*zeros);
 }
 
-void step_meta(const at::Tensor& qweight, const at::Tensor& scales, const OptTensor&, const at::Tensor&,
-               const at::Tensor& l, const at::Tensor& m, const OptTensor&, const OptTensor&, const OptTensor&,
-               std::int64_t, std::int64_t, std::int64_t, std::int64_t, double, double, double, double, double, double,
-               bool, std::int64_t, std::int64_t) {
+void step_meta(const at::Tensor& qweight, const at::Tensor& scales, const OptTensor& zeros, const at::Tensor&,
+               const at::Tensor& l, const at::Tensor& m, const OptTensor& largest, const OptTensor& rest,
+               const OptTensor& scale_moments, std::int64_t, std::int64_t, std::int64_t, std::int64_t, double, double,
+               double, double, double, double, bool, std::int64_t, std::int64_t) {
   check_meta(op, "qweight", qweight);
   check_meta(op, "scales", scales);
   check_meta(op, "exp_avg_l", l);
   check_meta(op, "exp_avg_s", m);
+  const auto check = [&](const char* name, const OptTensor& t) {
+    if (t.has_value()) check_meta(op, name, *t);
+  };
+  check("zeros", zeros);
+  check("largest", largest);
+  check("rest", rest);
+  check("scale_moments", scale_moments);
 }
 
 }  // namespace
