@@ -117,6 +117,7 @@ import bie_runtime
 layer = bie.nn.BinaryLinear(33, 5)
 layer.prepare_params()
 assert layer(torch.randn(2, 33)).shape == (2, 5)
+layer.load_state_dict(layer.state_dict())  # reads frames of Python's
 EOF
   "$python-env/bin/bie" doctor >/dev/null
   rm -rf "$python-env"

@@ -29,8 +29,8 @@ for version; do
   python=$home/env/bin/python
   "$python" -m pip install --quiet "torch==$version" "$root"/dist/bitorch_engine-*.whl "$root"/dist/bie_cli-*.whl \
     "$root"/dist/bie_runtime-*.whl "$root"/dist/bie_llm-*.whl --requirement "$home/requirements.txt"
-  # tests/ops and tests/runtime read the folder of a build, whose files are those that the wheels installed. The others let
-  # the packages choose.
+  # tests/python lets the packages choose. The others read the folder of a build, whose files are those that the wheels
+  # installed.
   packages=$(echo "$home"/env/lib/python*/site-packages)
   mkdir -p "$home/build/src/cli" "$home/build/src/runtime"
   ln -sfn "$packages/bie/lib/torch-${version%.*}" "$home/build/src/ops"
@@ -38,7 +38,7 @@ for version; do
   ln -sf "$home/env/bin/bie" "$home/build/src/cli"
   for tests in tests/ops tests/python tests/runtime "tests/docs -k migration"; do
     build=""
-    case $tests in tests/ops | tests/runtime) build=$home/build ;; esac
+    case $tests in tests/ops | tests/runtime | tests/docs*) build=$home/build ;; esac
     # shellcheck disable=SC2086  # a folder and a choice
     (cd "$home/tests-of-it" && env ${build:+"BIE_BUILD_DIR=$build"} "$python" -m pytest -q -n 2 --dist loadfile $tests) >"$home/report" 2>&1 ||
       { status=1 && cat "$home/report"; }

@@ -87,7 +87,7 @@ def _running() -> dict[str, Any] | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "load_state_dict" and frame.f_globals.get("__name__") == nn.Module.__module__:
-            found = frame.f_locals
+            found = dict(frame.f_locals)  # of its own: from Python 3.13 on the keys of a view are a list
             return found if found.keys() >= {"self", "strict", "missing_keys", "error_msgs"} else None
         frame = frame.f_back
     return None
