@@ -75,7 +75,10 @@ def documents(folder: Path) -> Iterator[tuple[str, str]]:
     """(name, text) of every document of the packages that are unpacked in a folder."""
     docs = folder / "usr/share/doc"
     for path in sorted(docs.glob("linux-doc-*/Documentation/**/*")):
-        if path.name.endswith((".rst.gz", ".txt.gz", ".yaml.gz", ".rst", ".txt", ".yaml")) and "translations" not in path.parts:
+        if (
+            path.name.endswith((".rst.gz", ".txt.gz", ".yaml.gz", ".rst", ".txt", ".yaml"))
+            and "translations" not in path.parts
+        ):
             yield f"linux/{path.name}", _read(path)
     for path in sorted(docs.glob("python3*/html/_sources/**/*.rst.txt*")):
         yield f"python/{path.name}", _read(path)
