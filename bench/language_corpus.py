@@ -1,8 +1,8 @@
 """Writes the texts of Debian's documents as JSON lines, a document a line, for the training of language models.
 
 Each argument after the first is a folder into which packages were unpacked (``apt-get download NAME; dpkg -x FILE
-FOLDER``): debian-handbook, debian-reference-en, linux-doc-6.1, python3.11-doc, postgresql-doc-15, git-doc, perl-doc, the
-books of rust-doc, and bible-kjv-text with bible-kjv.
+FOLDER``): debian-handbook, debian-reference-en, linux-doc-6.1, python3.11-doc, postgresql-doc-15, git-doc, perl-doc,
+the books of rust-doc, and bible-kjv-text with bible-kjv.
 """
 
 from __future__ import annotations

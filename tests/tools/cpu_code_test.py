@@ -245,6 +245,7 @@ PASSES = {
     "amax_codes": "vroundps",
     "attention_q8": "vmulps",
     "block_tail": "vmulps",
+    "code_step": "vsqrtps",
     "code_tail": "vdivps",
     "decoder": "vfmadd231ps",
     "diode_mix": "vsqrtps",
