@@ -60,7 +60,7 @@ def dynamic_metadata(settings: dict[str, str], project: dict) -> dict:
     torch by it. Nothing: a requirement of torch."""
     if "extra" in settings:
         return {"optional-dependencies": {settings["extra"]: [f"bitorch_engine=={project['version']}"]}}
-    # Without numpy, which we do not use, torch warns when it is imported.
+    # bie.lm takes it, and without it torch warns when it is imported.
     return {"dependencies": [torch_requirement(), "numpy"]}
 
 

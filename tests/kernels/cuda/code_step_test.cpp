@@ -23,8 +23,11 @@ class Mirror {
 };
 
 Status step_there(CodeStepCase& c) {
-  const Mirror words(c.words), rest(c.rest), l8(c.l8), m8(c.m8), l(c.l), m(c.m), largest(c.largest), a(c.scale_l),
-      b(c.scale_m), scales(c.scales.bytes), zeros(c.float_zeros.bytes), grad(c.grad.bytes), whole(c.whole_zeros);
+  const Mirror words(c.words);
+  const Mirror rest(c.rest), l8(c.l8);
+  const Mirror m8(c.m8), scales(c.scales.bytes), zeros(c.float_zeros.bytes), grad(c.grad.bytes);
+  const Mirror l(c.l), m(c.m), largest(c.largest), a(c.scale_l), b(c.scale_m);
+  const Mirror whole(c.whole_zeros);
   CodeStep o = c.all();
   o.words = words.get();
   o.rest = rest.get();
@@ -38,8 +41,10 @@ Status step_there(CodeStepCase& c) {
   o.scale_m = b.get();
   const Status status = cuda::code_step(o, default_queue);
   EXPECT_TRUE(device_is_well());
-  words.fetch(), rest.fetch(), l8.fetch(), m8.fetch(), l.fetch(), m.fetch(), largest.fetch(), a.fetch(), b.fetch();
-  scales.fetch(), zeros.fetch();
+  words.fetch();
+  for (const auto* bytes : {&rest, &l8}) bytes->fetch();
+  for (const auto* bytes : {&m8, &scales, &zeros}) bytes->fetch();
+  for (const auto* floats : {&l, &m, &largest, &a, &b}) floats->fetch();
   return status;
 }
 
