@@ -310,7 +310,7 @@ def test_an_int8_gradient_of_zeros_is_no_step():
         {"weight_decay": -1.0},
         {"renew_scale_every": -1},
         {"dtype": torch.float64},
-        {"dtype": torch.int8},
+        {"dtype": torch.int16},
     ],
 )
 def test_wrong_options(wrong):
