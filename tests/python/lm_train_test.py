@@ -165,6 +165,7 @@ def test_a_training_resumes_to_the_bit(small, texts, tmp_path):
     second = Trainer(other, Rows(texts, 64), Schedule(**options), tmp_path)
     second.resume(tmp_path / "checkpoint.pt")
     assert second.step == 5
+    assert [json.loads(line)["step"] for line in (tmp_path / "log.jsonl").read_text().splitlines()] == [1, 2, 3, 4, 5]
     list(second.run())
     for name, tensor in whole.model.state_dict().items():
         assert torch.equal(tensor, other.state_dict()[name]), name
@@ -283,6 +284,23 @@ def test_the_command_resumes(files, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["--resume", str(run), "--bits", "4"])
     assert "--bits cannot change" in capsys.readouterr().err
+
+
+def test_the_command_is_interrupted(files, tmp_path, capsys, monkeypatch):
+    run, taken = tmp_path / "run", Trainer._one_step
+    options = [*files, "--bits", "2", "--group", "64", "--tokens", "2k", "--save-every", "2", "--out", str(run)]
+
+    def interrupted(self):
+        if self.step == 5:
+            raise KeyboardInterrupt
+        return taken(self)
+
+    monkeypatch.setattr(Trainer, "_one_step", interrupted)
+    assert main(options) == 130
+    assert "stopped behind step 5" in capsys.readouterr().out
+    monkeypatch.undo()
+    assert main(["--resume", str(run)]) == 0
+    assert "resumed behind step 4" in capsys.readouterr().out
 
 
 def test_what_the_command_refuses(files, tmp_path, capsys):

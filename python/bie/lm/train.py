@@ -191,8 +191,17 @@ def _train(options: argparse.Namespace) -> None:
         trainer.resume(options.out / "checkpoint.pt")
         print(f"resumed behind step {trainer.step}", flush=True)
     lines = _Lines(trainer.steps)
-    for report in trainer.run(save_every=options.save_every, evaluate_every=options.evaluate_every):
-        lines(report)
+    try:
+        for report in trainer.run(save_every=options.save_every, evaluate_every=options.evaluate_every):
+            lines(report)
+    except KeyboardInterrupt:
+        known = (options.out / "checkpoint.pt").exists()
+        print(
+            f"stopped behind step {trainer.step}; "
+            + (f"--resume {options.out} goes on from its last checkpoint" if known else "there is no checkpoint yet"),
+            flush=True,
+        )
+        raise
     trainer.finish()
     if rows.validation_rows:
         print(f"validation as the file holds it: {trainer.evaluate():.4f}", flush=True)
@@ -200,7 +209,7 @@ def _train(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit status, 1 with one sentence for what cannot be done."""
+    """Runs the command; returns its exit status: 1 with one sentence for what cannot be done, 130 after Ctrl-C."""
     options = _options(arguments)
     try:
         if options.resume is None:
@@ -209,6 +218,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, ShapeError, OSError, StoppedError, torch.OutOfMemoryError) as error:
         print(f"bie.lm.train: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bie._output_files import replacing
+from bie._output_files import replacing, write_text
 from bie.lm.layers import to_codes
 from bie.lm.loss import next_token_loss
 from bie.lm.rows import Rows
@@ -261,6 +261,21 @@ class Trainer:
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.step = step
+        self._forget_lines()
+
+    def _forget_lines(self) -> None:
+        """Takes the lines of steps that are still to come out of ``log.jsonl``: they were behind the checkpoint."""
+        log = None if self.out is None else self.out / "log.jsonl"
+        if log is None or not log.exists():
+            return
+        kept = []
+        for line in log.read_text(encoding="utf-8").splitlines():
+            try:
+                if json.loads(line)["step"] <= self.step:
+                    kept.append(line + "\n")
+            except (ValueError, KeyError, TypeError):
+                continue  # of a process that was killed while it wrote
+        write_text(log, "".join(kept))
 
     @torch.no_grad()
     def finish(self) -> nn.Module:
