@@ -81,7 +81,7 @@ TEST(CodeStep, EachRuleIsTheFormula) {
       ASSERT_NEAR(after.scale_l[at], l, 1e-5 * (1 + sizes[at]));
       const double eps = c.scale_dtype == Dtype::f32 ? 1e-5 : c.scale_dtype == Dtype::f16 ? 0x1p-10 : 0x1p-7;
       const double change = std::clamp(0.02 * l / (std::sqrt(m) + 1e-6), -0.5, 0.5);
-      ASSERT_NEAR(kept, s * (1 - change), 1.5 * std::fabs(s) * (eps + 1e-4));
+      ASSERT_NEAR(kept, s - std::fabs(s) * change, 1.5 * std::fabs(s) * (eps + 1e-4));
       if (c.offset != Offset::value) continue;
       const double z = c.float_zeros.get(index);
       ASSERT_NEAR(after.float_zeros.get(index), z / s * kept, 1.5 * std::fabs(z) * (eps + 1e-4) + 1e-7);

@@ -65,7 +65,7 @@ def test_a_step_is_the_formula():
     sums = torch.zeros(scales.shape, dtype=torch.float64).index_add_(
         0, rows, grad * ((place + 128).div(256, rounding_mode="floor") - (zeros / scales)[rows])
     )
-    torch.testing.assert_close(made.scales, (scales * (1 - 1e-2 * sums.sign())).float(), rtol=1e-4, atol=0)
+    torch.testing.assert_close(made.scales, (scales - 1e-2 * scales.abs() * sums.sign()).float(), rtol=1e-4, atol=0)
     torch.testing.assert_close(made.zeros / made.scales, zeros / scales)
 
 
@@ -101,6 +101,25 @@ def test_moments_of_8_bits_learn_as_well():
 
 def test_scales_that_learn_help():
     assert fit(layer(), scale_lr=1e-2)[0] < 0.97 * fit(layer())[0]
+
+
+def test_scales_below_zero_learn_too():
+    """Descent: a step along the gradient makes the loss less, whatever the sign of a scale."""
+    for sign in (1, -1):
+        made = layer()
+        made.set_codes(codes(made), sign * made.scales, sign * made.zeros)
+        made.train()
+        torch.manual_seed(4)
+        x, wanted = torch.randn(64, 96), torch.randn(64, 40)
+        optimizer = bie.optim.DiodeMix([made.qweight], lr=0.0, betas=(0.9, 0.95), eps=1e-10, scale_lr=1e-3)
+        losses = []
+        for _ in range(30):
+            optimizer.zero_grad()
+            loss = (made(x) - wanted).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        assert losses[-1] < losses[0]
 
 
 def test_ternary_weights_stay_ternary():

@@ -7,7 +7,7 @@
 //     P = clamp(round at random(P - unit (rate u / s + decay (P / unit - c))))        unit = 256, or 1 without a rest
 //     q = floor((P + 128) / 256),  r = P - 256 q
 //     G = sum of g (q - c) over the group, with the codes before the step; Adam's l, m, u of G, without decay
-//     s = s (1 - clamp(scale_rate u, -1/2, 1/2)), rounded at random to its dtype; a float zero s c moves with it
+//     s = s - |s| clamp(scale_rate u, -1/2, 1/2), rounded at random to its dtype; a float zero s c moves with it
 //
 // A gradient that is not finite counts as 0. A place whose step is not finite, s being 0, stays where it is.
 #pragma once

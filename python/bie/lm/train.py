@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--warmup", type=float, default=0.05, help="share of the steps over which rates rise (0.05)")
     how.add_argument("--seed", type=int, default=0)
     how.add_argument("--no-pack", action="store_true", help="a row holds one document")
-    how.add_argument("--moments", default="float32", choices=["8bit", "float32"], help="of the codes (float32)")
+    how.add_argument("--moments", default="8bit", choices=["8bit", "float32"], help="of the codes (8bit)")
     how.add_argument("--keep-gradients", action="store_true", help="step after the backward pass, not in it")
     how.add_argument("--checkpointing", action="store_true", help="compute blocks anew in the backward pass")
     how.add_argument("--precision", choices=["float32", "bfloat16"], help="of products (bfloat16 on CUDA)")

@@ -49,7 +49,7 @@ BIE_HOST_DEVICE std::int32_t moved_place(std::int32_t place, float move, float d
 /// A scale after a step in direction u.
 BIE_HOST_DEVICE float moved_scale(float s, float rate, float u) {
   const float change = rate * u, most = change > 0.5f ? 0.5f : change < -0.5f ? -0.5f : change;
-  const float moved = s - s * most;
+  const float moved = s - fabsf(s) * most;
   return moved - moved == 0 ? moved : s;
 }
 

@@ -72,7 +72,9 @@ void step_real(const at::Tensor& qweight, const at::Tensor& scales, const OptTen
                         value_or_none(scale_moments)});
   const at::Tensor dense = grad.contiguous();
   const DiodeMixStep o{number, lr, beta1, beta2, eps, weight_decay, correct_bias, seed, stream};
-  const auto scale_rate = static_cast<float>(scale_lr > 0 && lr > 0 ? adam_rate(o, number) * (scale_lr / lr) : 0.0);
+  DiodeMixStep of_scales = o;
+  of_scales.lr = scale_lr;
+  const float scale_rate = adam_rate(of_scales, number);
   const Stream random(static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(stream),
                       static_cast<std::uint64_t>(number));
   float* const scale_l = scale_rate > 0 ? data<float>(scale_moments) : nullptr;
