@@ -9,7 +9,7 @@
 //     G = sum of g (q - c) over the group, with the codes before the step; Adam's l, m, u of G, without decay
 //     s = s - |s| clamp(scale_rate u, -1/2, 1/2), rounded at random to its dtype; a float zero s c moves with it
 //
-// A gradient that is not finite counts as 0. A place whose step is not finite, s being 0, stays where it is.
+// A gradient whose square is not finite counts as 0. A place whose step is not finite, s being 0, stays where it is.
 #pragma once
 
 #include <cstdint>

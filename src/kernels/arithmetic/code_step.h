@@ -31,7 +31,11 @@ BIE_HOST_DEVICE float moment_code(float magnitude, float largest, float top, flo
   return below + (u * (b - a) < share - a ? 1.0f : 0.0f);
 }
 
-BIE_HOST_DEVICE float finite_or_zero(float g) { return g - g == 0 ? g : 0.0f; }
+/// A gradient whose square is finite, else 0.
+BIE_HOST_DEVICE float finite_or_zero(float g) {
+  const float square = g * g;
+  return square - square == 0 ? g : 0.0f;
+}
 
 /// The code of zero: c of W = s (q - c).
 BIE_HOST_DEVICE float code_of_zero(Offset offset, float s, float z, float middle) {
