@@ -145,4 +145,20 @@ void for_cases(const Body& body) {
       }
 }
 
+/// Every tensor that a step writes has the same bits.
+inline void expect_same(const CodeStepCase& found, const CodeStepCase& wanted) {
+  SCOPED_TRACE(testing::Message() << wanted.bits << " bits, [" << wanted.k << ", " << wanted.n << "]");
+  EXPECT_EQ(found.words, wanted.words);
+  EXPECT_EQ(found.rest, wanted.rest);
+  EXPECT_EQ(found.scales.bytes, wanted.scales.bytes);
+  EXPECT_EQ(found.float_zeros.bytes, wanted.float_zeros.bytes);
+  EXPECT_EQ(found.l, wanted.l);
+  EXPECT_EQ(found.m, wanted.m);
+  EXPECT_EQ(found.l8, wanted.l8);
+  EXPECT_EQ(found.m8, wanted.m8);
+  EXPECT_EQ(found.largest, wanted.largest);
+  EXPECT_EQ(found.scale_l, wanted.scale_l);
+  EXPECT_EQ(found.scale_m, wanted.scale_m);
+}
+
 }  // namespace bie::kernels::test

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import random
@@ -193,12 +192,11 @@ def test_a_loss_that_is_no_number_stops(texts, tmp_path):
     trainer = Trainer(model, Rows(texts, 64), Schedule(**SCHEDULE, tokens=8 * 8 * 64), tmp_path)
     run = trainer.run(save_every=1)
     next(run)
-    before = copy.deepcopy(torch.load(tmp_path / "checkpoint.pt", weights_only=True)["step"])
     with torch.no_grad():
         model.model.norm.weight.fill_(math.nan)
     with pytest.raises(StoppedError, match=r"the loss of step 2 is nan.*checkpoint\.pt"):
         next(run)
-    assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["step"] == before == 1
+    assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["step"] == 1
 
 
 @pytest.mark.parametrize(

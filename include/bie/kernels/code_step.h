@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 
 #include "bie/kernels/diode_mix.h"
 #include "bie/kernels/isa.h"
@@ -49,6 +50,18 @@ struct CodeStep {
   float rate, scale_rate;  ///< of Adam with its bias corrected; scale_rate is relative to a scale
   std::uint64_t random;    ///< where the random bits start, one for each element of W, then one for each scale
 };
+
+/// Status::ok where a step is one at all, else what is wrong with it.
+constexpr Status check_step(const CodeStep& o) {
+  const bool has_width = ((o.bits >= 1 && o.bits <= 6) || o.bits == 8) && o.top >= 1 && o.top < 1 << o.bits;
+  if (o.k < 0 || o.n < 0 || o.group < 1 || !has_width) return Status::bad_shape;
+  return is_float(o.scale_dtype) && is_float(o.grad_dtype) ? Status::ok : Status::bad_dtype;
+}
+
+/// How many groups end with a whole word together, so that no two threads write one word.
+constexpr std::int64_t groups_of_whole_words(const CodeStep& o) {
+  return 32 / std::gcd<std::int64_t>(32, o.bits * (o.group < o.k ? o.group : o.k) % 32);
+}
 
 struct CodeStepKernel {
   const char* name;

@@ -99,7 +99,7 @@ def coded_linear(
 
 
 @torch.no_grad()
-def to_codes(model: nn.Module) -> None:
+def keep_codes_alone(model: nn.Module) -> None:
     """Leaves of each weight in the blocks its codes: latent ones are rounded, with scales in float16, rests go."""
     for _, parent, leaf, layer in list(block_linears(model)):
         if isinstance(layer, MPQLinear) and layer.master:

@@ -72,13 +72,6 @@ def new_model(source: str, tokenizer: Any, seed: int = 0) -> nn.Module:
         torch.random.set_rng_state(state)
 
 
-def load_tokenizer(path: str | os.PathLike) -> Any:
-    """The tokenizer of a GGUF file or a folder, as transformers has it."""
-    from bie import hf
-
-    return hf.load_tokenizer(path)
-
-
 def load_model(source: str, tokenizer_path: str | os.PathLike | None = None, seed: int = 0) -> tuple[nn.Module, Any]:
     """A model to train and its tokenizer.
 
@@ -93,11 +86,11 @@ def load_model(source: str, tokenizer_path: str | os.PathLike | None = None, see
 
     if not is_sizes(source):
         model = hf.load(source)
-        tokenizer = load_tokenizer(source if tokenizer_path is None else tokenizer_path)
+        tokenizer = hf.load_tokenizer(source if tokenizer_path is None else tokenizer_path)
     else:
         if tokenizer_path is None:
             raise ValueError(f"model {source!r}: a new model wants a tokenizer: a GGUF file or a folder that holds one")
-        tokenizer = load_tokenizer(tokenizer_path)
+        tokenizer = hf.load_tokenizer(tokenizer_path)
         model = new_model(source, tokenizer, seed)
         if Path(tokenizer_path).is_file():
             from bie.formats.gguf import load_gguf

@@ -139,6 +139,18 @@ def _write(model: nn.Module, tokenizer: Any, out: Path, types: list[str]) -> Pat
     return folder
 
 
+class _Shares:
+    """A line every few seconds while texts become tokens."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + 5
+
+    def __call__(self, done: int, total: int) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + 5
+            print(f"tokens of {done / total:.0%} of the texts", flush=True)
+
+
 class _Lines:
     """A line of the terminal every few seconds."""
 
@@ -163,7 +175,8 @@ def _train(options: argparse.Namespace) -> None:
     width: Width = WIDTHS[options.bits]
     model, tokenizer = load_model(options.model, options.tokenizer, options.seed)
     vocabulary, folder = model.config.vocab_size, options.out / "tokens"
-    texts = tokenize(options.data, tokenizer, folder, validation=options.validation, vocab_size=vocabulary)
+    asked = {"validation": options.validation, "vocab_size": vocabulary}
+    texts = tokenize(options.data, tokenizer, folder, **asked, progress=_Shares())
     types = make_trainable(model, options.method, width, options.group)
     place = f"GGUF, {' and '.join(types)}" if types else "a folder of bie: no type of GGUF holds these codes"
     print(f"weights: {options.method}, {options.bits} bits; the result is {place}", flush=True)

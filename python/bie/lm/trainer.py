@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from bie._output_files import replacing, write_text
-from bie.lm.layers import to_codes
+from bie.lm.layers import keep_codes_alone
 from bie.lm.loss import next_token_loss
 from bie.lm.rows import Rows
 from bie.optim.diode_mix import DiodeMix
@@ -108,7 +108,7 @@ class Trainer:
         self.device = next(model.parameters()).device
         self.step, self.steps = 0, schedule.steps(rows.context)
         coded = [p for p in model.parameters() if isinstance(p, WeightOnlyParameter)]
-        latent = [p for name, p in model.named_parameters() if _is_latent(name, model) and p.requires_grad]
+        latent = [p for name, p in model.named_parameters() if _is_block_weight(name, model) and p.requires_grad]
         known = {id(p) for p in (*coded, *latent)}
         floats = [p for p in model.parameters() if p.is_floating_point() and p.requires_grad and id(p) not in known]
         groups = [
@@ -281,14 +281,14 @@ class Trainer:
     def finish(self) -> nn.Module:
         """The model as its file holds it, in evaluation: matrices of floats in float16, latent weights as codes."""
         self.optimizer.step_in_backward(False)
-        to_codes(self.model)
+        keep_codes_alone(self.model)
         for module in self.model.modules():
             if isinstance(module, nn.Embedding | nn.Linear):
                 module.weight.copy_(module.weight.half().float())
         return self.model.eval()
 
 
-def _is_latent(name: str, model: nn.Module) -> bool:
+def _is_block_weight(name: str, model: nn.Module) -> bool:
     """Whether a parameter is a float weight in a block, or its scales: what takes the rate of weights of codes."""
     parts = name.split(".")
     if "layers" not in parts or parts[-1] not in ("weight", "scales"):

@@ -18,7 +18,8 @@ class Width:
         bits: of a code in memory and in files.
         group: inputs that share a scale, where nothing else is asked for.
         types: of GGUF that hold such codes, and of how many inputs their blocks are.
-        lr, scale_lr: rates that were measured, of weights and, relative to each, of scales.
+        lr, scale_lr: rates to begin with, of weights and, relative to each, of scales; those of 4 and 2 bits come from
+            docs/measured/training-language-models.md.
     """
 
     name: str

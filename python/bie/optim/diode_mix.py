@@ -17,7 +17,7 @@ from bie.nn.state.integer_weight import alive
 from bie.optim.galore import GaLoreProjector
 from bie.weights.membership import NOBODY
 from bie.weights.parameters import QuantParameter, WeightOnlyParameter, integer_optimizers
-from bie.weights.update_rules import FLOATS, Rule, Step, gradient_of, is_left_out, moment_dtype, moments_of_places
+from bie.weights.update_rules import FLOATS, Rule, Step, gradient_of, is_left_out, moment_dtype
 
 _MOMENTS = ("exp_avg_l", "exp_avg_s")
 _KEPT = (*_MOMENTS, "largest", "scale_moments")
@@ -243,8 +243,8 @@ class DiodeMix(torch.optim.Optimizer):
             state["step"] = torch.zeros(1)
             moments = rule.first_moments(param, grad, self.dtype, self.seed, stream)
             state.update({name: value for name, value in zip(_MOMENTS, moments, strict=True) if value is not None})
-            if "projector" not in state:
-                state.update(moments_of_places(param, grad, self.dtype, group["scale_lr"]))
+            if "projector" not in state and rule.more_state is not None:
+                state.update(rule.more_state(param, grad, self.dtype, group["scale_lr"]))
         for name in _MOMENTS:  # model.to(memory_format=...) moves a parameter's elements
             if name in state and state[name].shape == param.shape and state[name].stride() != param.stride():
                 state[name] = torch.empty_like(param.detach(), dtype=state[name].dtype).copy_(state[name])

@@ -54,13 +54,15 @@ class Rule(NamedTuple):
 
     ``apply_all`` steps many parameters on one device in one call, whose steps share all numbers but ``number``,
     ``stream`` and ``renew_scale`` and have no projector; None where a rule has no such form. ``of_rows``: a table's,
-    whose gradient may be sparse and is never projected.
+    whose gradient may be sparse and is never projected. ``more_state(param, grad, dtype, scale_lr)`` gives what a state
+    has besides its moments.
     """
 
     first_moments: Callable[[Tensor, Tensor, torch.dtype, int, int], tuple[Tensor | None, Tensor]]
     apply: Callable[[Tensor, Step], None]
     apply_all: Callable[[list[Tensor], list[Step]], None] | None = None
     of_rows: bool = False
+    more_state: Callable[[Tensor, Tensor, torch.dtype, float], dict[str, Tensor]] | None = None
 
 
 def moment_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -273,11 +275,9 @@ def _keeps_place(param: Tensor) -> bool:
     return rest is not None and rest.dtype == torch.int8
 
 
-def moments_of_places(param: Tensor, grad: Tensor, dtype: torch.dtype, scale_lr: float) -> dict[str, Tensor]:
-    """What the state of a weight-only weight has besides its moments: ``largest`` of 8-bit ones, and of its scales."""
+def _state_of_places(param: Tensor, grad: Tensor, dtype: torch.dtype, scale_lr: float) -> dict[str, Tensor]:
+    """``largest`` of moments of 8 bits, and the moments of scales that learn."""
     extra, floats = {}, {"dtype": torch.float32, "device": param.device}
-    if getattr(type(param), "rule", None) is not WEIGHT_ONLY:
-        return extra
     if dtype == torch.int8:
         extra["largest"] = torch.zeros(2, grad.size(0), -(-grad.size(1) // _MOMENT_BLOCK), **floats)
     if scale_lr > 0:
@@ -354,7 +354,7 @@ def _step_weight_only(param: Tensor, step: Step) -> None:
 
 #: A weight-only n-bit weight: Adam on the weight as floats, codes rounded at random (or to the nearest, with a 16-bit
 #: ``rest`` beside them); every fifth step the zeros move first, by the mean of the step over the group.
-WEIGHT_ONLY = Rule(_weight_only_moments, _step_weight_only)
+WEIGHT_ONLY = Rule(_weight_only_moments, _step_weight_only, more_state=_state_of_places)
 
 
 def _code_row_moments(

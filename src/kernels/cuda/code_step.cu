@@ -2,8 +2,6 @@
 // Rows are taken in batches, so that one exchange between the threads finds the largest of them all.
 #include "bie/kernels/cuda/code_step.h"
 
-#include <numeric>
-
 #include "kernels/arithmetic/code_step.h"
 #include "kernels/cuda/floats.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -170,14 +168,11 @@ __global__ void __launch_bounds__(threads) step_kernel(const __grid_constant__ C
 }  // namespace
 
 Status code_step(const CodeStep& o, const Queue& queue) {
-  const bool is_width = ((o.bits >= 1 && o.bits <= 6) || o.bits == 8) && o.top >= 1 && o.top < 1 << o.bits;
-  if (o.k < 0 || o.n < 0 || o.group < 1 || !is_width) return Status::bad_shape;
-  if (!is_float(o.scale_dtype) || !is_float(o.grad_dtype)) return Status::bad_dtype;
+  const Status checked = check_step(o);
+  if (checked != Status::ok) return checked;
   if (o.k == 0 || o.n == 0) return Status::ok;
   const std::int64_t groups = (o.k - 1) / o.group + 1;
-  // Groups that end with a word together, so that no two blocks write one word.
-  const auto together =
-      static_cast<int>(32 / std::gcd<std::int64_t>(32, o.bits * (o.group < o.k ? o.group : o.k) % 32));
+  const auto together = static_cast<int>(groups_of_whole_words(o));
   const std::int64_t blocks = (groups + together - 1) / together * moment_blocks(o.n);
   return with_float(o.grad_dtype, [&](auto type) {
     using G = decltype(type);

@@ -2,7 +2,6 @@
 #include "bie/kernels/code_step.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "kernels/arithmetic/code_step.h"
 #include "kernels/cpu/passes.h"
@@ -13,11 +12,7 @@ namespace {
 
 constexpr std::int64_t block = moment_block;
 
-bool has_width(const CodeStep& o) {
-  return ((o.bits >= 1 && o.bits <= 6) || o.bits == 8) && o.top >= 1 && o.top < 1 << o.bits;
-}
-
-/// What the rows of one group share in a block of columns.
+/// Scales, codes of zero and sums of a group, one of each for every column of a block.
 struct Group {
   float scale[block], zero[block], sums[block];
 
@@ -69,11 +64,10 @@ void step_row(const CodeStepPasses& passes, const WeightValuesPasses& words, con
 
 Status step(const CodeStepPasses& passes, const WeightValuesPasses& words, const CodeStep& o,
             const Parallel& parallel) {
-  if (o.k < 0 || o.n < 0 || o.group < 1 || !has_width(o)) return Status::bad_shape;
-  if (!is_float(o.scale_dtype) || !is_float(o.grad_dtype)) return Status::bad_dtype;
+  const Status checked = check_step(o);
+  if (checked != Status::ok) return checked;
   if (o.k == 0 || o.n == 0) return Status::ok;
-  // Rows that end with a word and with a group, so that no two threads write one word.
-  const std::int64_t together = 32 / std::gcd<std::int64_t>(32, o.bits * std::min(o.group, o.k) % 32);
+  const std::int64_t together = groups_of_whole_words(o);
   const std::int64_t groups = (o.k - 1) / o.group + 1, units = (groups + together - 1) / together;
   const std::int64_t blocks = moment_blocks(o.n);
   const std::int64_t rows = std::min(o.k, o.group) * together;
