@@ -6,7 +6,9 @@
 //     l = b1 l + d1 g,  m = b2 m + d2 g^2,  u = l / (sqrt(m) + eps)
 //     P = clamp(round at random(P - unit (rate u / s + decay (P / unit - c))))        unit = 256, or 1 without a rest
 //     q = floor((P + 128) / 256),  r = P - 256 q
-//     G = sum of g (q - c) over the group, with the codes before the step; Adam's l, m, u of G, without decay
+//     G = sum of g (q - c) over the group, with the codes before the step; Adam's l, m, u of G, without decay. Terms
+//     are
+//         added in pieces of `sum_rows` rows, then the pieces
 //     s = s - |s| clamp(scale_rate u, -1/2, 1/2), rounded at random to its dtype; a float zero s c moves with it
 //
 // A gradient whose square is not finite counts as 0. A place whose step is not finite, s being 0, stays where it is.
@@ -27,6 +29,8 @@ namespace bie::kernels {
 /// Elements of one row that share the largest magnitude of each of their 8-bit moments.
 inline constexpr std::int64_t moment_block = 256;
 constexpr std::int64_t moment_blocks(std::int64_t n) { return (n + moment_block - 1) / moment_block; }
+/// Rows of a group whose terms of a scale's gradient are added first; codes of any width fill whole words in them.
+inline constexpr std::int64_t sum_rows = 32;
 
 /// A weight [k, n] of `bits` bits in words as a run of PackedWeight has them, row i in group i / group, and its state.
 struct CodeStep {

@@ -1,5 +1,6 @@
-// A thread has a column of a group of rows, a block 256 of them: the elements that share the largest of their moments.
-// Rows are taken in batches, so that one exchange between the threads finds the largest of them all.
+// A thread has a column of a group of rows, or of one of its two slices; 256 columns, those of a block, share the
+// largest of their moments. Rows are taken in batches, so that one exchange between the threads finds the largest of
+// them all.
 #include "bie/kernels/cuda/code_step.h"
 
 #include "kernels/arithmetic/code_step.h"
@@ -54,15 +55,16 @@ class Column {
   std::uint64_t read_ = 0, written_ = 0;
 };
 
-/// The largest of `values` over the block's threads, for each of them. `shared` is not read again before the next
-/// barrier.
+/// The largest of `values` over the threads of the block that share a slice, for each of them. `shared` is the slice's,
+/// and is not read again before the next barrier.
 template <int count>
-__device__ void largest_of_block(float (&values)[count], float (&shared)[count][warps]) {
+__device__ void largest_of_slice(float (&values)[count], float (&shared)[count][warps]) {
+  const int warp = static_cast<int>(threadIdx.x) % threads / 32;
 #pragma unroll
   for (int i = 0; i < count; ++i) {
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) values[i] = fmaxf(values[i], __shfl_xor_sync(~0u, values[i], step));
-    if (threadIdx.x % 32 == 0) shared[i][threadIdx.x / 32] = values[i];
+    if (threadIdx.x % 32 == 0) shared[i][warp] = values[i];
   }
   __syncthreads();
 #pragma unroll
@@ -74,95 +76,141 @@ __device__ void largest_of_block(float (&values)[count], float (&shared)[count][
   __syncthreads();
 }
 
+/// What the rows of a group share.
+struct GroupNumbers {
+  float s = 1, zero = 0;
+  __device__ GroupNumbers(const CodeStep& o, std::int64_t at) {
+    float z = 0;
+    if (o.offset == Offset::value) z = load_float(o.zeros, o.scale_dtype, at);
+    if (o.offset == Offset::zero) z = static_cast<float>(static_cast<const std::int32_t*>(o.zeros)[at]);
+    s = load_float(o.scales, o.scale_dtype, at);
+    zero = code_of_zero(o.offset, s, z, static_cast<float>(1 << (o.bits - 1)));
+  }
+  GroupNumbers() = default;
+};
+
+/// Steps rows [row, end) of a column, `batch` of them at most, and adds their terms of the scale's gradient to `sum`.
+/// Everything is read before anything is written, so that the reads do not wait for each other.
 template <class G, bool small>
-__global__ void __launch_bounds__(threads) step_kernel(const __grid_constant__ CodeStep o, int together) {
-  __shared__ float shared[small ? 2 * batch : 1][warps];
-  const std::int64_t blocks = moment_blocks(o.n), column_block = blockIdx.x % blocks;
-  const std::int64_t column = column_block * moment_block + threadIdx.x;
+__device__ void step_rows(const CodeStep& o, const GroupNumbers& group, std::int64_t row, std::int64_t end,
+                          std::int64_t column, Column& codes, float& sum,
+                          float (&shared)[small ? 2 * batch : 1][warps]) {
   const bool is_mine = column < o.n;  // others take part in the exchanges
   const float unit = o.rest == nullptr ? 1.0f : 256.0f, top = static_cast<float>(o.top) * unit;
   const float low = o.rest == nullptr ? 0.0f : -128.0f, high = o.rest == nullptr ? top : top + 127;
+  const std::int64_t blocks = moment_blocks(o.n), column_block = column / moment_block;
+  float g[batch], l[batch], m[batch];
+  int code[batch], rest[batch];
+#pragma unroll
+  for (int i = 0; i < batch; ++i) {
+    g[i] = l[i] = m[i] = 0;
+    code[i] = rest[i] = 0;
+    const std::int64_t element = (row + i) * o.n + column;
+    if (!is_mine || row + i >= end) continue;
+    g[i] = widen(static_cast<const G*>(o.grad)[element]);
+    code[i] = codes.next();
+    if (o.rest != nullptr) rest[i] = o.rest[element];
+    if constexpr (small) {
+      const float* const largest = o.largest + (row + i) * blocks + column_block;
+      l[i] = *largest * moment_share(static_cast<float>(static_cast<const std::int8_t*>(o.l)[element]), 127);
+      m[i] =
+          largest[o.k * blocks] * moment_share(static_cast<float>(static_cast<const std::uint8_t*>(o.m)[element]), 255);
+    } else {
+      l[i] = static_cast<const float*>(o.l)[element];
+      m[i] = static_cast<const float*>(o.m)[element];
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < batch; ++i) {
+    const std::int64_t element = (row + i) * o.n + column;
+    if (!is_mine || row + i >= end) continue;
+    const float finite = finite_or_zero(g[i]);
+    l[i] = o.adam.b1 * l[i] + o.adam.d1 * finite;
+    m[i] = o.adam.b2 * m[i] + o.adam.d2 * finite * finite;
+    sum += finite * (static_cast<float>(code[i]) - group.zero);
+    const float u = l[i] / (sqrtf(m[i]) + o.adam.eps);
+    const int place = o.rest == nullptr ? code[i] : 256 * code[i] + rest[i];
+    const int moved = moved_place(place, o.rate * u / group.s, o.adam.decay, group.zero, unit, low, high,
+                                  uniform(random_bits(o.random, element)));
+    const int next = o.rest == nullptr ? moved : (moved + 128) >> 8;
+    if (o.rest != nullptr) o.rest[element] = static_cast<std::int8_t>(moved - 256 * next);
+    codes.put(next);
+    if constexpr (!small) {
+      static_cast<float*>(o.l)[element] = l[i];
+      static_cast<float*>(o.m)[element] = m[i];
+    }
+  }
+  if constexpr (small) {
+    float largest[2 * batch];
+#pragma unroll
+    for (int i = 0; i < batch; ++i) {
+      largest[i] = fabsf(l[i]);
+      largest[batch + i] = m[i];
+    }
+    largest_of_slice(largest, shared);
+#pragma unroll
+    for (int i = 0; i < batch; ++i) {
+      if (row + i >= end) continue;
+      const std::int64_t element = (row + i) * o.n + column;
+      float* const kept = o.largest + (row + i) * blocks + column_block;
+      if (threadIdx.x % threads == 0) {
+        kept[0] = largest[i];
+        kept[o.k * blocks] = largest[batch + i];
+      }
+      if (!is_mine) continue;
+      const auto random = static_cast<std::uint32_t>(random_bits(o.random, element));
+      const float first = moment_code(fabsf(l[i]), largest[i], 127, static_cast<float>(random & 0xffff) * 0x1p-16f);
+      const float second = moment_code(m[i], largest[batch + i], 255, static_cast<float>(random >> 16) * 0x1p-16f);
+      const float least = largest[batch + i] < least_moment ? 0.0f : 1.0f;
+      static_cast<std::int8_t*>(o.l)[element] = static_cast<std::int8_t>(l[i] < 0 ? -first : first);
+      static_cast<std::uint8_t*>(o.m)[element] = static_cast<std::uint8_t>(second < least ? least : second);
+    }
+  }
+}
+
+template <class G, bool small, int slices>
+__global__ void __launch_bounds__(slices* threads) step_kernel(const __grid_constant__ CodeStep o, int together) {
+  __shared__ float shared[slices][small ? 2 * batch : 1][warps], pieces[slices][threads];
+  const int slice = static_cast<int>(threadIdx.x) / threads, lane = static_cast<int>(threadIdx.x) % threads;
+  const std::int64_t blocks = moment_blocks(o.n), column = blockIdx.x % blocks * moment_block + lane;
+  const bool is_mine = column < o.n;
   const std::int64_t first_group = blockIdx.x / blocks * together;
   Column codes(o, first_group * o.group, is_mine ? column : 0);
   for (std::int64_t group = first_group; group < first_group + together && group * o.group < o.k; ++group) {
     const std::int64_t at = group * o.n + column, begin = group * o.group;
     const std::int64_t end = o.k - begin < o.group ? o.k : begin + o.group;
-    float s = 1, zero = 0, sum = 0;
-    if (is_mine) {
-      float z = 0;
-      if (o.offset == Offset::value) z = load_float(o.zeros, o.scale_dtype, at);
-      if (o.offset == Offset::zero) z = static_cast<float>(static_cast<const std::int32_t*>(o.zeros)[at]);
-      s = load_float(o.scales, o.scale_dtype, at);
-      zero = code_of_zero(o.offset, s, z, static_cast<float>(1 << (o.bits - 1)));
+    const GroupNumbers numbers = is_mine ? GroupNumbers(o, at) : GroupNumbers();
+    float sum = 0;
+    for (std::int64_t round = begin; round < end; round += slices * sum_rows) {
+      const std::int64_t row = round + slice * sum_rows, stop = end - row < sum_rows ? end : row + sum_rows;
+      if (slices > 1) codes = Column(o, row, is_mine ? column : 0);
+      float piece = 0;
+      for (int i = 0; i < sum_rows && round + i < end; i += batch)
+        step_rows<G, small>(o, numbers, row + i, stop, column, codes, piece, shared[slice]);
+      if (slices == 1) {
+        sum += piece;
+        continue;
+      }
+      if (is_mine) codes.end();
+      pieces[slice][lane] = piece;
+      __syncthreads();
+      if (slice == 0)
+        for (int i = 0; i < slices; ++i) sum += pieces[i][lane];
+      __syncthreads();
     }
-    for (std::int64_t row = begin; row < end; row += batch) {
-      float g[batch], l[batch], m[batch];
-#pragma unroll
-      for (int i = 0; i < batch; ++i) {
-        g[i] = l[i] = m[i] = 0;
-        const std::int64_t element = (row + i) * o.n + column;
-        if (!is_mine || row + i >= end) continue;
-        g[i] = finite_or_zero(widen(static_cast<const G*>(o.grad)[element]));
-        if constexpr (small) {
-          const float* const largest = o.largest + (row + i) * blocks + column_block;
-          l[i] = *largest * moment_share(static_cast<float>(static_cast<const std::int8_t*>(o.l)[element]), 127);
-          m[i] = largest[o.k * blocks] *
-                 moment_share(static_cast<float>(static_cast<const std::uint8_t*>(o.m)[element]), 255);
-        } else {
-          l[i] = static_cast<const float*>(o.l)[element];
-          m[i] = static_cast<const float*>(o.m)[element];
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < batch; ++i) {
-        const std::int64_t element = (row + i) * o.n + column;
-        if (!is_mine || row + i >= end) continue;
-        l[i] = o.adam.b1 * l[i] + o.adam.d1 * g[i];
-        m[i] = o.adam.b2 * m[i] + o.adam.d2 * g[i] * g[i];
-        const int code = codes.next();
-        sum += g[i] * (static_cast<float>(code) - zero);
-        const float u = l[i] / (sqrtf(m[i]) + o.adam.eps);
-        const int place = o.rest == nullptr ? code : 256 * code + o.rest[element];
-        const int moved = moved_place(place, o.rate * u / s, o.adam.decay, zero, unit, low, high,
-                                      uniform(random_bits(o.random, element)));
-        const int next = o.rest == nullptr ? moved : (moved + 128) >> 8;
-        if (o.rest != nullptr) o.rest[element] = static_cast<std::int8_t>(moved - 256 * next);
-        codes.put(next);
-        if constexpr (!small) {
-          static_cast<float*>(o.l)[element] = l[i];
-          static_cast<float*>(o.m)[element] = m[i];
-        }
-      }
-      if constexpr (small) {
-        float largest[2 * batch];
-#pragma unroll
-        for (int i = 0; i < batch; ++i) {
-          largest[i] = fabsf(l[i]);
-          largest[batch + i] = m[i];
-        }
-        largest_of_block(largest, shared);
-#pragma unroll
-        for (int i = 0; i < batch; ++i) {
-          if (row + i >= end) continue;
-          const std::int64_t element = (row + i) * o.n + column;
-          float* const kept = o.largest + (row + i) * blocks + column_block;
-          if (threadIdx.x == 0) {
-            kept[0] = largest[i];
-            kept[o.k * blocks] = largest[batch + i];
-          }
-          if (!is_mine) continue;
-          const auto random = static_cast<std::uint32_t>(random_bits(o.random, element));
-          const float first = moment_code(fabsf(l[i]), largest[i], 127, static_cast<float>(random & 0xffff) * 0x1p-16f);
-          const float second = moment_code(m[i], largest[batch + i], 255, static_cast<float>(random >> 16) * 0x1p-16f);
-          const float least = largest[batch + i] < least_moment ? 0.0f : 1.0f;
-          static_cast<std::int8_t*>(o.l)[element] = static_cast<std::int8_t>(l[i] < 0 ? -first : first);
-          static_cast<std::uint8_t*>(o.m)[element] = static_cast<std::uint8_t>(second < least ? least : second);
-        }
-      }
-    }
-    if (is_mine && o.scale_l != nullptr) step_scale(o, at, sum);
+    if (slice == 0 && is_mine && o.scale_l != nullptr) step_scale(o, at, sum);
   }
-  if (is_mine) codes.end();
+  if (slices == 1 && is_mine) codes.end();
+}
+
+template <class G, bool small>
+Status step(const CodeStep& o, const Queue& queue) {
+  const std::int64_t groups = (o.k - 1) / o.group + 1;
+  const auto together = static_cast<int>(groups_of_whole_words(o));
+  const std::int64_t blocks = (groups + together - 1) / together * moment_blocks(o.n);
+  const bool has_pieces = together == 1 && o.k > sum_rows && o.group > sum_rows;
+  return has_pieces ? launch(step_kernel<G, small, 2>, blocks, 2 * threads, 0, queue, o, together)
+                    : launch(step_kernel<G, small, 1>, blocks, threads, 0, queue, o, together);
 }
 
 }  // namespace
@@ -171,13 +219,9 @@ Status code_step(const CodeStep& o, const Queue& queue) {
   const Status checked = check_step(o);
   if (checked != Status::ok) return checked;
   if (o.k == 0 || o.n == 0) return Status::ok;
-  const std::int64_t groups = (o.k - 1) / o.group + 1;
-  const auto together = static_cast<int>(groups_of_whole_words(o));
-  const std::int64_t blocks = (groups + together - 1) / together * moment_blocks(o.n);
   return with_float(o.grad_dtype, [&](auto type) {
     using G = decltype(type);
-    return o.largest != nullptr ? launch(step_kernel<G, true>, blocks, threads, 0, queue, o, together)
-                                : launch(step_kernel<G, false>, blocks, threads, 0, queue, o, together);
+    return o.largest != nullptr ? step<G, true>(o, queue) : step<G, false>(o, queue);
   });
 }
 

@@ -12,9 +12,9 @@ namespace {
 
 constexpr std::int64_t block = moment_block;
 
-/// Scales, codes of zero and sums of a group, one of each for every column of a block.
+/// Scales, codes of zero, sums of a group and of its last rows, one of each for every column of a block.
 struct Group {
-  float scale[block], zero[block], sums[block];
+  float scale[block], zero[block], sums[block], piece[block];
 
   Group(const CodeStep& o, std::int64_t group, std::int64_t first, std::int64_t columns) {
     const auto middle = static_cast<float>(1 << (o.bits - 1));
@@ -25,7 +25,14 @@ struct Group {
       if (o.offset == Offset::zero) z = static_cast<float>(static_cast<const std::int32_t*>(o.zeros)[at]);
       scale[j] = load_float(o.scales, o.scale_dtype, at);
       zero[j] = code_of_zero(o.offset, scale[j], z, middle);
-      sums[j] = 0;
+      sums[j] = piece[j] = 0;
+    }
+  }
+
+  void add_piece(std::int64_t columns) {
+    for (std::int64_t j = 0; j < columns; ++j) {
+      sums[j] += piece[j];
+      piece[j] = 0;
     }
   }
 };
@@ -52,7 +59,7 @@ void step_row(const CodeStepPasses& passes, const WeightValuesPasses& words, con
     passes.open_moments(l8, m8, *largest_l, *largest_m, columns, l, m);
   }
   passes.move_moments(o.grad, o.grad_dtype, o.adam, at, columns, g, l, m);
-  if (o.scale_l != nullptr) passes.sum_scales(g, codes, group.zero, columns, group.sums);
+  if (o.scale_l != nullptr) passes.sum_scales(g, codes, group.zero, columns, group.piece);
   passes.move(l, m, o.adam, o.rate, group.scale, group.zero, o.top, o.random, at, columns, codes,
               o.rest == nullptr ? nullptr : o.rest + at);
   words.put(codes, static_cast<int>(bit % 32), o.bits, columns, low, high);
@@ -78,9 +85,13 @@ Status step(const CodeStepPasses& passes, const WeightValuesPasses& words, const
       const std::int64_t from = task / blocks * together, to = std::min(groups, from + together);
       for (std::int64_t g = from; g < to; ++g) {
         Group group(o, g, first, columns);
-        for (std::int64_t row = g * o.group; row < o.k && row - g * o.group < o.group; ++row)
+        const std::int64_t start = g * o.group, stop = o.k - start < o.group ? o.k : start + o.group;
+        for (std::int64_t row = start; row < stop; ++row) {
           step_row(passes, words, o, row, first, columns, group);
+          if ((row + 1 - start) % sum_rows == 0) group.add_piece(columns);
+        }
         if (o.scale_l == nullptr) continue;
+        group.add_piece(columns);
         for (std::int64_t j = 0; j < columns; ++j) step_scale(o, g * o.n + first + j, group.sums[j]);
       }
     }
