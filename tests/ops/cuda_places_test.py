@@ -63,3 +63,28 @@ def test_the_bits_of_the_cpu(operators, bits, small, rest):
             for name, tensor in state.items():
                 if tensor is not None:
                     assert torch.equal(tensor, there[name].cpu()), (name, offset, k, n)
+
+
+def test_many_weights_have_the_step_of_each(operators):
+    """In one call: more than a launch holds, of several shapes and groups, one of them without rows."""
+    states, groups = [], []
+    for i in range(40):
+        k, n, group = ((96, 300, 32), (70, 1, 5), (128, 256, 64), (0, 3, 32))[i % 4]
+        states.append(_state(2, k, n, group, True, True, True, "value", torch.float16))
+        groups.append(group)
+    there = [{name: t.cuda() for name, t in state.items()} for state in states]
+    shared = {"lr": 1e-3, "scale_lr": 1e-2, "beta1": 0.9, "beta2": 0.95, "eps": 1e-10, "seed": 3}
+    for i, state in enumerate(states):
+        operators.diode_mix_places_(*state.values(), bits=2, group_size=groups[i], step=i + 1, stream=i, **shared)
+    operators.diode_mix_places_many_(
+        *([state[name] for state in there] for name in there[0]),
+        bits=[2] * 40,
+        tops=[3] * 40,
+        group_sizes=groups,
+        steps=range(1, 41),
+        streams=range(40),
+        **shared,
+    )
+    for state, found in zip(states, there, strict=True):
+        for name, tensor in state.items():
+            assert torch.equal(tensor, found[name].cpu()), name

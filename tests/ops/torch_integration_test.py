@@ -95,6 +95,16 @@ def weight_only_samples(o):
             ),
             step | plain | {"scale_lr": 0.1},
         ),
+        (
+            o.diode_mix_places_many_,
+            (
+                *([q.clone(), q.clone()], [scales.clone(), scales.clone()], [zeros.clone(), zeros.clone()]),
+                *([grad, grad], [torch.zeros(40, 9), torch.zeros(40, 9)], [torch.zeros(40, 9), torch.zeros(40, 9)]),
+                *(None, [torch.zeros(40, 9, dtype=torch.int8) for _ in range(2)], None),
+            ),
+            {name: value for name, value in step.items() if name != "step"}
+            | {"bits": [4, 4], "tops": [-1, 14], "group_sizes": [20, 20], "steps": [1, 2], "streams": [0, 1]},
+        ),
         (o.pack_words, (torch.arange(10).int().view(5, 2), 3), {}),
         (o.unpack_words, (q, 5, 57, 1), {}),
     ]

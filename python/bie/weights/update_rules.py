@@ -285,31 +285,39 @@ def _state_of_places(param: Tensor, grad: Tensor, dtype: torch.dtype, scale_lr: 
     return extra
 
 
-def _step_places(param: Tensor, step: Step) -> None:
-    weight = coded("weight-only weight", param)
-    options = weight.options
-    order = options.get("g_idx")
-    if "bit_rows" in options or "q_perm" in options or not _is_plain(param, order):
-        raise ValueError(
-            "weight-only weight: rows of several widths or in an order of their own have no places between codes, "
-            "scales that learn or moments of 8 bits"
-        )
-    ops.diode_mix_places_(
-        *weight.tensors,
-        step.grad,
-        step.exp_avg_l,
-        step.exp_avg_s,
-        step.largest,
-        param.rest if _keeps_place(param) else None,
-        step.scale_moments,
-        bits=param.w_bit,
-        top=param.levels - 1,
-        group_size=param.group_size,
-        scale_lr=step.scale_lr,
-        **_one(step),
-        **step.adam(),
+def _step_places(params: list[Tensor], steps: list[Step]) -> None:
+    """Steps weights whose optional parts are there for all or for none."""
+    weights = [coded("weight-only weight", param) for param in params]
+    for param, weight in zip(params, weights, strict=True):
+        options = weight.options
+        if "bit_rows" in options or "q_perm" in options or not _is_plain(param, options.get("g_idx")):
+            raise ValueError(
+                "weight-only weight: rows of several widths or in an order of their own have no places between codes, "
+                "8-bit moments or scale_lr"
+            )
+
+    def of_all(values: list[Any]) -> list[Any] | None:
+        return None if values[0] is None else values
+
+    ops.diode_mix_places_many_(
+        [weight.tensors[0] for weight in weights],
+        [weight.tensors[1] for weight in weights],
+        of_all([weight.tensors[2] for weight in weights]),
+        [step.grad for step in steps],
+        [step.exp_avg_l for step in steps],
+        [step.exp_avg_s for step in steps],
+        of_all([step.largest for step in steps]),
+        of_all([param.rest if _keeps_place(param) else None for param in params]),
+        of_all([step.scale_moments for step in steps]),
+        bits=[param.w_bit for param in params],
+        tops=[param.levels - 1 for param in params],
+        group_sizes=[param.group_size for param in params],
+        scale_lr=steps[0].scale_lr,
+        **_many(steps),
+        **steps[0].adam(),
     )
-    torch.autograd.graph.increment_version(param)
+    for param in params:
+        torch.autograd.graph.increment_version(param)
 
 
 def _is_plain(param: Tensor, g_idx: Tensor | None) -> bool:
@@ -323,11 +331,26 @@ def _is_plain(param: Tensor, g_idx: Tensor | None) -> bool:
     return found[2]
 
 
+def _step_all_weight_only(params: list[Tensor], steps: list[Step]) -> None:
+    """Steps those of one form that keep places, 8-bit moments or scales that learn together, and others one by one."""
+    forms: dict[tuple[bool, ...], tuple[list[Tensor], list[Step]]] = {}
+    for param, step in zip(params, steps, strict=True):
+        state = (_keeps_place(param), step.largest is not None, step.scale_moments is not None)
+        if any(state):
+            together = forms.setdefault((*state, param.zeros is None), ([], []))
+            together[0].append(param)
+            together[1].append(step)
+        else:
+            _step_weight_only(param, step)
+    for own_params, own_steps in forms.values():
+        _step_places(own_params, own_steps)
+
+
 def _step_weight_only(param: Tensor, step: Step) -> None:
     if _keeps_place(param) or step.largest is not None or step.scale_moments is not None:
         if step.projector is not None:
             raise ValueError("weight-only weight: GaLore takes no places between codes, 8-bit moments or scale_lr")
-        _step_places(param, step)
+        _step_places([param], [step])
         return
     weight = coded("weight-only weight", param)
     grad, moments, numbers = step.grad, (step.exp_avg_l, step.exp_avg_s), _one(step) | step.adam()
@@ -354,7 +377,7 @@ def _step_weight_only(param: Tensor, step: Step) -> None:
 
 #: A weight-only n-bit weight: Adam on the weight as floats, codes rounded at random (or to the nearest, with a 16-bit
 #: ``rest`` beside them); every fifth step the zeros move first, by the mean of the step over the group.
-WEIGHT_ONLY = Rule(_weight_only_moments, _step_weight_only, more_state=_state_of_places)
+WEIGHT_ONLY = Rule(_weight_only_moments, _step_weight_only, _step_all_weight_only, more_state=_state_of_places)
 
 
 def _code_row_moments(

@@ -168,15 +168,30 @@ __device__ void step_rows(const CodeStep& o, const GroupNumbers& group, std::int
   }
 }
 
+/// The weights of one launch. Weight i has the blocks from first_block[i] to first_block[i + 1].
+struct Batch {
+  static constexpr int most = 16;
+  CodeStep step[most];
+  int together[most];  ///< groups of a block
+  int first_block[most + 1];
+  int count;
+};
+static_assert(sizeof(Batch) <= 4096, "a kernel has 4 KiB of parameters");
+
 template <class G, bool small, int slices>
-__global__ void __launch_bounds__(slices* threads) step_kernel(const __grid_constant__ CodeStep o, int together) {
+__global__ void __launch_bounds__(slices* threads) step_kernel(const __grid_constant__ Batch weights) {
   __shared__ float shared[slices][small ? 2 * batch : 1][warps], pieces[slices][threads];
+  int index = 0;
+  while (index + 1 < weights.count && weights.first_block[index + 1] <= static_cast<int>(blockIdx.x)) ++index;
+  const CodeStep& o = weights.step[index];
+  const int block = static_cast<int>(blockIdx.x) - weights.first_block[index];
   const int slice = static_cast<int>(threadIdx.x) / threads, lane = static_cast<int>(threadIdx.x) % threads;
-  const std::int64_t blocks = moment_blocks(o.n), column = blockIdx.x % blocks * moment_block + lane;
+  const std::int64_t blocks = moment_blocks(o.n), column = block % blocks * moment_block + lane;
   const bool is_mine = column < o.n;
-  const std::int64_t first_group = blockIdx.x / blocks * together;
+  const std::int64_t first_group = block / blocks * weights.together[index];
+  const std::int64_t last_group = first_group + weights.together[index];
   Column codes(o, first_group * o.group, is_mine ? column : 0);
-  for (std::int64_t group = first_group; group < first_group + together && group * o.group < o.k; ++group) {
+  for (std::int64_t group = first_group; group < last_group && group * o.group < o.k; ++group) {
     const std::int64_t at = group * o.n + column, begin = group * o.group;
     const std::int64_t end = o.k - begin < o.group ? o.k : begin + o.group;
     const GroupNumbers numbers = is_mine ? GroupNumbers(o, at) : GroupNumbers();
@@ -203,26 +218,57 @@ __global__ void __launch_bounds__(slices* threads) step_kernel(const __grid_cons
   if (slices == 1 && is_mine) codes.end();
 }
 
+/// Which kernel steps a weight.
+struct Form {
+  Dtype grad;
+  bool small, has_slices;
+
+  explicit Form(const CodeStep& o)
+      : grad(o.grad_dtype),
+        small(o.largest != nullptr),
+        has_slices(groups_of_whole_words(o) == 1 && o.k > sum_rows && o.group > sum_rows) {}
+  bool operator==(const Form& b) const { return grad == b.grad && small == b.small && has_slices == b.has_slices; }
+};
+
 template <class G, bool small>
-Status step(const CodeStep& o, const Queue& queue) {
-  const std::int64_t groups = (o.k - 1) / o.group + 1;
-  const auto together = static_cast<int>(groups_of_whole_words(o));
-  const std::int64_t blocks = (groups + together - 1) / together * moment_blocks(o.n);
-  const bool has_pieces = together == 1 && o.k > sum_rows && o.group > sum_rows;
-  return has_pieces ? launch(step_kernel<G, small, 2>, blocks, 2 * threads, 0, queue, o, together)
-                    : launch(step_kernel<G, small, 1>, blocks, threads, 0, queue, o, together);
+Status launch_batch(const Batch& weights, bool has_slices, const Queue& queue) {
+  const int blocks = weights.first_block[weights.count];
+  return has_slices ? launch(step_kernel<G, small, 2>, blocks, 2 * threads, 0, queue, weights)
+                    : launch(step_kernel<G, small, 1>, blocks, threads, 0, queue, weights);
 }
 
 }  // namespace
 
-Status code_step(const CodeStep& o, const Queue& queue) {
-  const Status checked = check_step(o);
-  if (checked != Status::ok) return checked;
-  if (o.k == 0 || o.n == 0) return Status::ok;
-  return with_float(o.grad_dtype, [&](auto type) {
-    using G = decltype(type);
-    return o.largest != nullptr ? step<G, true>(o, queue) : step<G, false>(o, queue);
-  });
+Status code_steps(const CodeStep* steps, int count, const Queue& queue) {
+  for (int i = 0; i < count; ++i)
+    if (const Status checked = check_step(steps[i]); checked != Status::ok) return checked;
+  for (int done = 0; done < count;) {
+    Form form(steps[done]);
+    Batch weights;
+    std::int64_t blocks = 0;
+    for (weights.count = 0; done < count && weights.count < Batch::most; ++done) {
+      const CodeStep& o = steps[done];
+      if (o.k == 0 || o.n == 0) continue;
+      const std::int64_t together = groups_of_whole_words(o), groups = (o.k - 1) / o.group + 1;
+      const std::int64_t more = (groups + together - 1) / together * moment_blocks(o.n);
+      if (more > INT32_MAX) return Status::bad_shape;
+      if (weights.count == 0) form = Form(o);
+      if (weights.count > 0 && (blocks + more > INT32_MAX || !(Form(o) == form))) break;
+      weights.step[weights.count] = o;
+      weights.together[weights.count] = static_cast<int>(together);
+      weights.first_block[weights.count++] = static_cast<int>(blocks);
+      blocks += more;
+    }
+    weights.first_block[weights.count] = static_cast<int>(blocks);
+    if (weights.count == 0) return Status::ok;
+    const Status status = with_float(form.grad, [&](auto type) {
+      using G = decltype(type);
+      return form.small ? launch_batch<G, true>(weights, form.has_slices, queue)
+                        : launch_batch<G, false>(weights, form.has_slices, queue);
+    });
+    if (status != Status::ok) return status;
+  }
+  return Status::ok;
 }
 
 }  // namespace bie::kernels::cuda

@@ -63,8 +63,9 @@ class WeightOnly {
   /// One step in place; see kernels::WeightStep. l and s may be undefined, and so may rest.
   virtual void step(const char* op, const CodedWeight& w, const at::Tensor& grad, const at::Tensor& l,
                     const at::Tensor& s, const at::Tensor& rest, const DiodeMixStep& o, bool moves_zeros) const = 0;
-  /// One step in place of a weight whose place between two codes is kept, all of whose pointers are of one device.
-  virtual void step_places(const char* op, const at::Tensor& words, const kernels::CodeStep& step) const = 0;
+  /// One step in place of each weight whose place between two codes is kept; all pointers are of the device of `words`.
+  virtual void step_places(const char* op, const at::Tensor& words,
+                           const std::vector<kernels::CodeStep>& steps) const = 0;
 
  protected:
   ~WeightOnly() = default;

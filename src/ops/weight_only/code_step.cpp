@@ -1,10 +1,13 @@
-// diode_mix_places_: checks of a step of codes whose place between two codes is kept (docs/spec/optimizer.md).
+// diode_mix_places_ and diode_mix_places_many_: checks of a step of codes whose place between two codes is kept
+// (docs/spec/optimizer.md).
 #include "bie/kernels/code_step.h"
 
 #include <torch/library.h>
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <vector>
 
 #include "bie/ops.h"
 #include "ops/backend/backend.h"
@@ -17,18 +20,66 @@
 namespace bie::ops {
 namespace {
 
-constexpr const char* op = "diode_mix_places_";
+using OptTensors = std::optional<std::vector<at::Tensor>>;
 
-void check_tensor(const char* name, const OptTensor& t, c10::IntArrayRef sizes, at::ScalarType type) {
+/// A weight with its state, and the numbers that are its own.
+struct Item {
+  at::Tensor qweight, scales;
+  OptTensor zeros;
+  at::Tensor grad, l, m;
+  OptTensor largest, rest, scale_moments;
+  std::int64_t bits, top, group_size, step, stream;
+};
+
+/// The numbers of all weights of a call.
+struct Numbers {
+  double lr, scale_lr, beta1, beta2, eps, weight_decay;
+  bool correct_bias;
+  std::int64_t seed;
+};
+
+void check_tensor(const char* op, const char* name, const OptTensor& t, c10::IntArrayRef sizes, at::ScalarType type) {
   if (!t.has_value()) return;
   TORCH_CHECK_TYPE(t->scalar_type() == type, op, ": ", name, ": expected ", type, ", got ", t->scalar_type());
   TORCH_CHECK_VALUE(t->sizes() == sizes && t->is_contiguous(), op, ": ", name, ": expected a dense tensor of ", sizes,
                     ", got ", t->sizes(), " with strides ", t->strides());
 }
 
-void check_number(const char* name, double value, double most) {
-  TORCH_CHECK_VALUE(std::isfinite(value) && value >= 0 && value < most, op, ": ", name, ": expected a number in [0, ",
-                    most, "), got ", value);
+void check_numbers(const char* op, const Numbers& o) {
+  const auto check = [op](const char* name, double value, double most) {
+    TORCH_CHECK_VALUE(std::isfinite(value) && value >= 0 && value < most, op, ": ", name, ": expected a number in [0, ",
+                      most, "), got ", value);
+  };
+  for (const double beta : {o.beta1, o.beta2}) check("a beta", beta, 1);
+  constexpr double any = 1e300;
+  check("lr", o.lr, any);
+  check("scale_lr", o.scale_lr, any);
+  check("eps", o.eps, any);
+  check("weight_decay", o.weight_decay, any);
+}
+
+/// Throws what is wrong with a weight or its state, of which `w` is the weight.
+void check_item(const char* op, const Item& item, const CodedWeight& w, double scale_lr) {
+  const std::int64_t k = item.grad.size(0), n = item.grad.size(1);
+  const bool small = item.largest.has_value();
+  check_tensor(op, "exp_avg_l", item.l, item.grad.sizes(), small ? at::kChar : at::kFloat);
+  check_tensor(op, "exp_avg_s", item.m, item.grad.sizes(), small ? at::kByte : at::kFloat);
+  check_tensor(op, "largest", item.largest, {2, k, kernels::moment_blocks(n)}, at::kFloat);
+  check_tensor(op, "rest", item.rest, item.grad.sizes(), at::kChar);
+  check_tensor(op, "scale_moments", item.scale_moments, {2, w.groups, n}, at::kFloat);
+  TORCH_CHECK_VALUE(item.top == -1 || (item.top >= 1 && item.top < std::int64_t{1} << item.bits), op,
+                    ": top: expected 1 ... ", (1 << item.bits) - 1, ", got ", item.top);
+  TORCH_CHECK_VALUE(item.step >= 1, op, ": step: expected 1 or more, got ", item.step);
+  TORCH_CHECK_VALUE(scale_lr == 0 || item.scale_moments.has_value(), op, ": scale_lr is ", scale_lr,
+                    ", and there are no scale_moments");
+  TORCH_CHECK_VALUE(
+      item.qweight.is_contiguous() && item.scales.is_contiguous() && (!item.zeros || item.zeros->is_contiguous()), op,
+      ": qweight, scales and zeros: expected dense tensors");
+  TORCH_CHECK_VALUE(
+      !item.zeros || w.offset == kernels::Offset::zero || item.zeros->scalar_type() == item.scales.scalar_type(), op,
+      ": zeros: expected ", item.scales.scalar_type(), ", as the scales are, got ", item.zeros->scalar_type());
+  check_one_device(op, {item.qweight, item.scales, value_or_none(item.zeros), item.grad, item.l, item.m,
+                        value_or_none(item.largest), value_or_none(item.rest), value_or_none(item.scale_moments)});
 }
 
 template <class T>
@@ -36,98 +87,135 @@ T* data(const OptTensor& t) {
   return t.has_value() ? static_cast<T*>(t->mutable_data_ptr()) : nullptr;
 }
 
-void step_real(const at::Tensor& qweight, const at::Tensor& scales, const OptTensor& zeros, const at::Tensor& grad,
-               const at::Tensor& l, const at::Tensor& m, const OptTensor& largest, const OptTensor& rest,
-               const OptTensor& scale_moments, std::int64_t bits, std::int64_t top, std::int64_t group_size,
-               std::int64_t number, double lr, double scale_lr, double beta1, double beta2, double eps,
-               double weight_decay, bool correct_bias, std::int64_t seed, std::int64_t stream) {
-  check_float(op, "grad", grad);
-  TORCH_CHECK_VALUE(grad.dim() == 2 && qweight.dim() == 2 && grad.size(1) == qweight.size(1), op,
-                    ": grad: expected [k, n] for a qweight of ", qweight.sizes(), ", got ", grad.sizes());
-  const std::int64_t k = grad.size(0), n = grad.size(1);
-  const CodedWeight w = coded_weight(op, {qweight, scales, zeros, bits, group_size, {}, {}, {}}, k);
-  const bool small = largest.has_value();
-  check_tensor("exp_avg_l", l, grad.sizes(), small ? at::kChar : at::kFloat);
-  check_tensor("exp_avg_s", m, grad.sizes(), small ? at::kByte : at::kFloat);
-  check_tensor("largest", largest, {2, k, kernels::moment_blocks(n)}, at::kFloat);
-  check_tensor("rest", rest, grad.sizes(), at::kChar);
-  check_tensor("scale_moments", scale_moments, {2, w.groups, n}, at::kFloat);
-  TORCH_CHECK_VALUE(top == -1 || (top >= 1 && top < std::int64_t{1} << bits), op, ": top: expected 1 ... ",
-                    (1 << bits) - 1, ", got ", top);
-  TORCH_CHECK_VALUE(number >= 1, op, ": step: expected 1 or more, got ", number);
-  for (const double beta : {beta1, beta2}) check_number("a beta", beta, 1);
-  constexpr double any = 1e300;
-  check_number("lr", lr, any);
-  check_number("scale_lr", scale_lr, any);
-  check_number("eps", eps, any);
-  check_number("weight_decay", weight_decay, any);
-  TORCH_CHECK_VALUE(scale_lr == 0 || scale_moments.has_value(), op, ": scale_lr is ", scale_lr,
-                    ", and there are no scale_moments");
-  TORCH_CHECK_VALUE(qweight.is_contiguous() && scales.is_contiguous() && (!zeros.has_value() || zeros->is_contiguous()),
-                    op, ": qweight, scales and zeros: expected dense tensors");
-  TORCH_CHECK_VALUE(
-      !zeros.has_value() || w.offset == kernels::Offset::zero || zeros->scalar_type() == scales.scalar_type(), op,
-      ": zeros: expected ", scales.scalar_type(), ", as the scales are, got ", zeros->scalar_type());
-  check_one_device(op, {qweight, scales, value_or_none(zeros), grad, l, m, value_or_none(largest), value_or_none(rest),
-                        value_or_none(scale_moments)});
-  const at::Tensor dense = grad.contiguous();
-  const DiodeMixStep o{number, lr, beta1, beta2, eps, weight_decay, correct_bias, seed, stream};
-  DiodeMixStep of_scales = o;
-  of_scales.lr = scale_lr;
-  const float scale_rate = adam_rate(of_scales, number);
-  const Stream random(static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(stream),
-                      static_cast<std::uint64_t>(number));
-  float* const scale_l = scale_rate > 0 ? data<float>(scale_moments) : nullptr;
-  backend_of(op, qweight)
-      .weight_only.step_places(op, qweight,
-                               {k,
-                                n,
-                                group_size < 1 ? std::max<std::int64_t>(1, k) : group_size,
-                                static_cast<int>(bits),
-                                static_cast<int>(top < 0 ? (1 << bits) - 1 : top),
-                                static_cast<std::uint32_t*>(qweight.mutable_data_ptr()),
-                                data<std::int8_t>(rest),
-                                scales.mutable_data_ptr(),
-                                float_dtype(scales),
-                                w.offset,
-                                w.zeros.defined() ? w.zeros.mutable_data_ptr() : nullptr,
-                                dense.const_data_ptr(),
-                                float_dtype(dense),
-                                l.mutable_data_ptr(),
-                                m.mutable_data_ptr(),
-                                data<float>(largest),
-                                scale_l,
-                                scale_l == nullptr ? nullptr : scale_l + w.groups * n,
-                                adam_numbers(o),
-                                adam_rate(o, number),
-                                scale_rate,
-                                random.start()});
-  bump_version(qweight);
-  if (scale_l == nullptr) return;
-  bump_version(scales);
-  if (w.offset == kernels::Offset::value) bump_version(*zeros);
+/// The kernel's step of a weight; `kept` gets the tensors that it reads besides the item's own.
+kernels::CodeStep step_of(const char* op, const Item& item, const Numbers& o, std::vector<at::Tensor>& kept) {
+  check_float(op, "grad", item.grad);
+  TORCH_CHECK_VALUE(item.grad.dim() == 2 && item.qweight.dim() == 2 && item.grad.size(1) == item.qweight.size(1), op,
+                    ": grad: expected [k, n] for a qweight of ", item.qweight.sizes(), ", got ", item.grad.sizes());
+  const std::int64_t k = item.grad.size(0), n = item.grad.size(1);
+  const CodedWeight w =
+      coded_weight(op, {item.qweight, item.scales, item.zeros, item.bits, item.group_size, {}, {}, {}}, k);
+  check_item(op, item, w, o.scale_lr);
+  const at::Tensor dense = item.grad.contiguous();
+  kept.insert(kept.end(), {dense, w.zeros});
+  const DiodeMixStep adam{item.step,      o.lr,           o.beta1, o.beta2,    o.eps,
+                          o.weight_decay, o.correct_bias, o.seed,  item.stream};
+  DiodeMixStep of_scales = adam;
+  of_scales.lr = o.scale_lr;
+  const float scale_rate = adam_rate(of_scales, item.step);
+  const Stream random(static_cast<std::uint64_t>(o.seed), static_cast<std::uint64_t>(item.stream),
+                      static_cast<std::uint64_t>(item.step));
+  float* const scale_l = scale_rate > 0 ? data<float>(item.scale_moments) : nullptr;
+  return {k,
+          n,
+          item.group_size < 1 ? std::max<std::int64_t>(1, k) : item.group_size,
+          static_cast<int>(item.bits),
+          static_cast<int>(item.top < 0 ? (1 << item.bits) - 1 : item.top),
+          static_cast<std::uint32_t*>(item.qweight.mutable_data_ptr()),
+          data<std::int8_t>(item.rest),
+          item.scales.mutable_data_ptr(),
+          float_dtype(item.scales),
+          w.offset,
+          w.zeros.defined() ? w.zeros.mutable_data_ptr() : nullptr,
+          dense.const_data_ptr(),
+          float_dtype(dense),
+          item.l.mutable_data_ptr(),
+          item.m.mutable_data_ptr(),
+          data<float>(item.largest),
+          scale_l,
+          scale_l == nullptr ? nullptr : scale_l + w.groups * n,
+          adam_numbers(adam),
+          adam_rate(adam, item.step),
+          scale_rate,
+          random.start()};
 }
 
-void step_meta(const at::Tensor& qweight, const at::Tensor& scales, const OptTensor& zeros, const at::Tensor&,
-               const at::Tensor& l, const at::Tensor& m, const OptTensor& largest, const OptTensor& rest,
-               const OptTensor& scale_moments, std::int64_t, std::int64_t, std::int64_t, std::int64_t, double, double,
-               double, double, double, double, bool, std::int64_t, std::int64_t) {
-  check_meta(op, "qweight", qweight);
-  check_meta(op, "scales", scales);
-  check_meta(op, "exp_avg_l", l);
-  check_meta(op, "exp_avg_s", m);
-  const auto check = [&](const char* name, const OptTensor& t) {
-    if (t.has_value()) check_meta(op, name, *t);
+void step_all(const char* op, const std::vector<Item>& items, const Numbers& o) {
+  check_numbers(op, o);
+  std::vector<kernels::CodeStep> steps;
+  std::vector<at::Tensor> kept;
+  for (const Item& item : items) {
+    check_one_device(op, {items.front().qweight, item.qweight});
+    steps.push_back(step_of(op, item, o, kept));
+  }
+  backend_of(op, items.front().qweight).weight_only.step_places(op, items.front().qweight, steps);
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    bump_version(items[i].qweight);
+    if (steps[i].scale_l == nullptr) continue;
+    bump_version(items[i].scales);
+    if (steps[i].offset == kernels::Offset::value) bump_version(*items[i].zeros);
+  }
+}
+
+void step_one(const at::Tensor& qweight, const at::Tensor& scales, const OptTensor& zeros, const at::Tensor& grad,
+              const at::Tensor& l, const at::Tensor& m, const OptTensor& largest, const OptTensor& rest,
+              const OptTensor& scale_moments, std::int64_t bits, std::int64_t top, std::int64_t group_size,
+              std::int64_t step, double lr, double scale_lr, double beta1, double beta2, double eps,
+              double weight_decay, bool correct_bias, std::int64_t seed, std::int64_t stream) {
+  step_all("diode_mix_places_",
+           {{qweight, scales, zeros, grad, l, m, largest, rest, scale_moments, bits, top, group_size, step, stream}},
+           {lr, scale_lr, beta1, beta2, eps, weight_decay, correct_bias, seed});
+}
+
+void step_many(at::TensorList qweights, at::TensorList scales, const OptTensors& zeros, at::TensorList grads,
+               at::TensorList l, at::TensorList m, const OptTensors& largest, const OptTensors& rest,
+               const OptTensors& scale_moments, at::IntArrayRef bits, at::IntArrayRef tops, at::IntArrayRef group_sizes,
+               at::IntArrayRef steps, double lr, double scale_lr, double beta1, double beta2, double eps,
+               double weight_decay, bool correct_bias, std::int64_t seed, at::IntArrayRef streams) {
+  const char* const op = "diode_mix_places_many_";
+  const std::size_t count = qweights.size();
+  TORCH_CHECK_VALUE(count > 0, op, ": the list of weights is empty");
+  const auto check = [&](std::size_t size) {
+    TORCH_CHECK_VALUE(size == count, op, ": one list holds ", size, ", that of the weights ", count);
   };
-  check("zeros", zeros);
-  check("largest", largest);
-  check("rest", rest);
-  check("scale_moments", scale_moments);
+  for (const at::TensorList list : {scales, grads, l, m}) check(list.size());
+  for (const at::IntArrayRef list : {bits, tops, group_sizes, steps, streams}) check(list.size());
+  for (const OptTensors* list : {&zeros, &largest, &rest, &scale_moments})
+    if (list->has_value()) check((*list)->size());
+  const auto at = [](const OptTensors& list, std::size_t i) {
+    return list.has_value() ? OptTensor((*list)[i]) : OptTensor();
+  };
+  std::vector<Item> items;
+  for (std::size_t i = 0; i < count; ++i)
+    items.push_back({qweights[i], scales[i], at(zeros, i), grads[i], l[i], m[i], at(largest, i), at(rest, i),
+                     at(scale_moments, i), bits[i], tops[i], group_sizes[i], steps[i], streams[i]});
+  step_all(op, items, {lr, scale_lr, beta1, beta2, eps, weight_decay, correct_bias, seed});
+}
+
+/// Every tensor of a call on meta tensors must be one.
+void check_all_meta(const char* op, at::TensorList given) {
+  for (const at::Tensor& t : given) check_meta(op, "a tensor", t);
+}
+
+void one_meta(const at::Tensor& qweight, const at::Tensor& scales, const OptTensor& zeros, const at::Tensor&,
+              const at::Tensor& l, const at::Tensor& m, const OptTensor& largest, const OptTensor& rest,
+              const OptTensor& scale_moments, std::int64_t, std::int64_t, std::int64_t, std::int64_t, double, double,
+              double, double, double, double, bool, std::int64_t, std::int64_t) {
+  std::vector<at::Tensor> given{qweight, scales, l, m};
+  for (const OptTensor& t : {zeros, largest, rest, scale_moments})
+    if (t.has_value()) given.push_back(*t);
+  check_all_meta("diode_mix_places_", given);
+}
+
+void many_meta(at::TensorList qweights, at::TensorList scales, const OptTensors& zeros, at::TensorList,
+               at::TensorList l, at::TensorList m, const OptTensors& largest, const OptTensors& rest,
+               const OptTensors& scale_moments, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef,
+               double, double, double, double, double, double, bool, std::int64_t, at::IntArrayRef) {
+  const char* const op = "diode_mix_places_many_";
+  for (const at::TensorList list : {qweights, scales, l, m}) check_all_meta(op, list);
+  for (const OptTensors* list : {&zeros, &largest, &rest, &scale_moments})
+    if (list->has_value()) check_all_meta(op, **list);
 }
 
 }  // namespace
 }  // namespace bie::ops
 
-BIE_OPERATORS(m) { m.impl("diode_mix_places_", bie::ops::step_real); }
+BIE_OPERATORS(m) {
+  m.impl("diode_mix_places_", bie::ops::step_one);
+  m.impl("diode_mix_places_many_", bie::ops::step_many);
+}
 
-TORCH_LIBRARY_IMPL(bie, Meta, m) { m.impl("diode_mix_places_", bie::ops::step_meta); }
+TORCH_LIBRARY_IMPL(bie, Meta, m) {
+  m.impl("diode_mix_places_", bie::ops::one_meta);
+  m.impl("diode_mix_places_many_", bie::ops::many_meta);
+}

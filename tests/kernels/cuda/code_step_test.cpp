@@ -39,7 +39,7 @@ Status step_there(CodeStepCase& c) {
   o.largest = c.small ? largest.get() : nullptr;
   o.scale_l = a.get();
   o.scale_m = b.get();
-  const Status status = cuda::code_step(o, default_queue);
+  const Status status = cuda::code_steps(&o, 1, default_queue);
   EXPECT_TRUE(device_is_well());
   words.fetch();
   for (const auto* bytes : {&rest, &l8}) bytes->fetch();
@@ -68,10 +68,10 @@ TEST(CudaCodeStep, WrongArguments) {
   ReplayableRng rng;
   CodeStep o = some_step(4, Offset::zero, true, true, true, rng).all();
   o.bits = 7;
-  EXPECT_EQ(cuda::code_step(o, default_queue), Status::bad_shape);
+  EXPECT_EQ(cuda::code_steps(&o, 1, default_queue), Status::bad_shape);
   o.bits = 4;
   o.grad_dtype = Dtype::s8;
-  EXPECT_EQ(cuda::code_step(o, default_queue), Status::bad_dtype);
+  EXPECT_EQ(cuda::code_steps(&o, 1, default_queue), Status::bad_dtype);
 }
 
 }  // namespace

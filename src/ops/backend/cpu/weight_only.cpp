@@ -123,8 +123,9 @@ class CpuWeightOnly final : public WeightOnly {
                          torch_parallel()));
   }
 
-  void step_places(const char* op, const at::Tensor&, const kernels::CodeStep& step) const override {
-    check_status(op, chosen(op, kernels::code_step_table(), step.k * step.n).step(step, torch_parallel()));
+  void step_places(const char* op, const at::Tensor&, const std::vector<kernels::CodeStep>& steps) const override {
+    for (const kernels::CodeStep& step : steps)
+      check_status(op, chosen(op, kernels::code_step_table(), step.k * step.n).step(step, torch_parallel()));
   }
 
   static PanelHeader header(const CodedWeight& w) { return header_of(w.n, w.k); }

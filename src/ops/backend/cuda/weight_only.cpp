@@ -365,9 +365,10 @@ class CudaWeightOnly final : public WeightOnly {
       rest.copy_(bf16_at_random_of(input_order(w, moved - values_of(w, codes)), shifted_right(bits, 48)));
   }
 
-  void step_places(const char* op, const at::Tensor& words, const kernels::CodeStep& step) const override {
+  void step_places(const char* op, const at::Tensor& words,
+                   const std::vector<kernels::CodeStep>& steps) const override {
     const CudaCall call(op, words.device());
-    call(kernels::cuda::code_step, step);
+    call(kernels::cuda::code_steps, steps.data(), static_cast<int>(steps.size()));
   }
 
   static void move_zeros(const CodedWeight& w, const at::Tensor& u, double rate, std::uint64_t random) {
