@@ -141,11 +141,22 @@ def test_products_of_activations_train_in_one_graph(make):
     assert torch.equal(layer.x_clip.grad, wanted)
 
 
-def test_packed_codes_train_outside_the_graph():
-    layer, x = bie.nn.MPQLinear(64, 8, dtype=torch.float32, group_size=32), torch.randn(3, 64)
+@pytest.mark.parametrize("in_backward", [False, True])
+def test_packed_codes_train_in_one_graph(in_backward):
+    layer, x = bie.nn.MPQLinear(64, 8, dtype=torch.float32, group_size=32, master=torch.int8), torch.randn(3, 64)
     layer.set_weight_data(torch.randn(8, 64))
-    layer(x).square().sum().backward()
-    wanted = layer.qweight.grad.clone()
-    layer.zero_grad()
-    torch.compile(lambda v: layer(v * 1.0).square().sum(), backend="aot_eager")(x).backward()
-    assert torch.equal(layer.qweight.grad, wanted)
+    twin = copy.deepcopy(layer)
+    compiled = torch.compile(lambda v: layer(v * 1.0).square().sum(), backend="aot_eager", fullgraph=True)
+    with pytest.raises(Exception, match="made outside of graphs"):
+        compiled(x)
+    layer(x)
+    optimizers = [bie.optim.DiodeMix(each.parameters(), lr=0.05, scale_lr=0.01) for each in (layer, twin)]
+    for _ in range(3):
+        for optimizer, loss in zip(optimizers, (compiled(x), twin(x * 1.0).square().sum()), strict=True):
+            optimizer.step_in_backward(in_backward)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    for name in ("qweight", "rest", "scales"):
+        assert torch.equal(getattr(layer, name), getattr(twin, name)), name
+    assert not torch.equal(layer.rest, torch.zeros_like(layer.rest))

@@ -327,13 +327,18 @@ class WeightOnlyLinear(WeightOnlyState):
     if TYPE_CHECKING:  # calls have the types of forward, for editors and checkers
         __call__ = forward
 
-    @outside_graphs("the gradient of packed codes comes to a leaf of its own, which no graph holds")
     def _train(self, x: Tensor) -> Tensor:
         weight, bias = self._coded(), getattr(self, "bias", None)
-        self.qweight.awaits_gradient = True
-        anchor = self.qweight.anchor((self.in_channels, self.out_channels))
+        anchor = getattr(self.qweight, "_anchor", None) if torch.compiler.is_compiling() else None
+        if anchor is None or anchor.device != x.device:
+            anchor = self._anchor()
         options = weight.options | self._input_options() | self._activation_options()
         return ops.weight_only_linear(x, *weight.tensors, bias, **options, anchor=anchor)
+
+    @outside_graphs("the leaf that gradients of packed codes come to is made outside of graphs, which then read it")
+    def _anchor(self) -> Tensor:
+        self.qweight.awaits_gradient = True
+        return self.qweight.anchor((self.in_channels, self.out_channels))
 
     def _input_options(self) -> dict[str, Any]:
         """What the product does to x first."""
