@@ -9,7 +9,7 @@ from torch.nn import functional
 
 import bie
 from bie.errors import ShapeError
-from bie.lm.loss import distilled_loss, next_token_loss
+from bie.lm.loss import distilled_loss, next_token_loss, summed_cross_entropy
 
 VOCABULARY, WIDTH = 37, 12
 
@@ -71,6 +71,23 @@ def test_the_loss_is_that_of_torch_in_pieces(rows, bias):
     made = [shape[0] for shape in watched.shapes if shape != (1, VOCABULARY)] or [1]
     assert max(made) == min(rows, 11), "the logits of all tokens are never there"
     assert all(shape[1:] == (VOCABULARY,) for shape in watched.shapes)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 1000])
+def test_fixed_shapes_change_nothing_but_what_goes_through_the_head(rows):
+    hidden, head, labels = problem()
+    watched, targets = Watched(head), []
+
+    def entropy(logits, some):
+        targets.append(len(some))
+        return summed_cross_entropy(logits, some)
+
+    options = {"most_logits": rows * VOCABULARY, "cross_entropy": entropy, "fixed_shapes": True}
+    loss, count = next_token_loss(hidden, watched, labels, **options)
+    assert isinstance(count, torch.Tensor) and count.item() == 11 and sum(targets) == 15
+    wanted, _ = next_token_loss(hidden, head, labels)
+    close([loss], [wanted])
+    close(gradients(loss, hidden, head), gradients(wanted, hidden, head))
 
 
 def test_only_rows_that_count_go_through_the_head():

@@ -71,6 +71,21 @@ def trained(method, bits, texts, steps=60, out=None, **changes):
     return trainer, reports
 
 
+@pytest.mark.parametrize("method", ["codes", "codes+rest8", "codes+rest16", "latent"])
+@pytest.mark.parametrize("bits", WIDTHS)
+def test_codes_of_the_width_asked_for_are_kept(bits, method):
+    """Also where the largest code of a group is not there, from which a scale could be guessed."""
+    model, _ = prepared("codes", bits)
+    layer = model.model.layers[0].mlp.up_proj
+    codes = torch.randint(0, max(2, WIDTHS[bits].levels - 1), (64, 128), dtype=torch.int32)
+    layer.set_codes(codes, layer.scales.clone(), layer.zeros.clone())
+    before = [opened(layer).clone() for *_, layer in block_linears(model)]
+    make_trainable(model, method, WIDTHS[bits], 32)
+    for (*_, layer), weight in zip(block_linears(model), before, strict=True):
+        found = layer.rounded() if method == "latent" else opened(layer)
+        torch.testing.assert_close(found, weight, rtol=1e-3, atol=1e-6)
+
+
 def test_a_start_is_near_the_floats():
     torch.manual_seed(0)
     weight = torch.randn(24, 160) * 0.05
@@ -331,3 +346,25 @@ def test_other_parts_stay_floats_that_train():
     assert all(isinstance(layer, bie.nn.MPQLinear) for _, _, _, layer in block_linears(model))
     with pytest.raises(ValueError, match="method: expected one of"):
         make_trainable(model, "qat", WIDTHS["2"])
+
+
+def test_a_captured_step_wants_a_gpu_and_one_batch(texts):
+    model, _ = prepared("codes", "4")
+    for changes in ({}, {"accumulate": 2}, {"in_backward": True}):
+        with pytest.raises(ValueError, match="captured: expected a model on CUDA, accumulate=1 and in_backward=False"):
+            Trainer(model, Rows(texts, 64), Schedule(**SCHEDULE, tokens=100, **changes), captured=True)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("bfloat16", [False, True])
+@pytest.mark.parametrize("method", ["codes+rest8", "latent", "float"])
+def test_a_captured_step_is_the_written_one(texts, method, bfloat16):
+    losses = []
+    for options in ({}, {"compiled": True}, {"captured": True}, {"compiled": True, "captured": True}):
+        model, _ = prepared(method, "2")
+        schedule = Schedule(**SCHEDULE, tokens=12 * 8 * 64, bfloat16=bfloat16)
+        trainer = Trainer(model.cuda(), Rows(texts, 64), schedule, **options)
+        losses.append([report["loss"] for report in trainer.run()])
+        assert math.isfinite(trainer.evaluate())
+    for found in losses[1:]:
+        assert found == pytest.approx(losses[0], rel=0.02 if bfloat16 else 5e-3)

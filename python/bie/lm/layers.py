@@ -48,11 +48,14 @@ class LatentLinear(nn.Linear):
     The twin that training in codes is measured against: Esser et al. 2020, "Learned Step Size Quantization".
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, width: Width, group: int) -> None:
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, width: Width, group: int, scales: Tensor | None = None
+    ) -> None:
         super().__init__(weight.size(1), weight.size(0), bias=bias is not None, device="meta")
         self.weight = nn.Parameter(weight.detach().float().clone())
         self.bias = None if bias is None else nn.Parameter(bias.detach().float().clone())
-        self.scales = nn.Parameter(first_scales(self.weight, width, group))
+        scales = first_scales(self.weight, width, group) if scales is None else scales.float()
+        self.scales = nn.Parameter(scales.contiguous())
         self.width, self.group = width, group
 
     def rounded(self) -> Tensor:
@@ -83,6 +86,7 @@ def coded_linear(
         train_bias=bias is not None,
         master=rest,
         levels=width.levels,
+        device=weight.device,
     )
     scales = (first_scales(weight, width, group) if scales is None else scales).half()
     place = places(weight, scales, width, group)
@@ -157,11 +161,32 @@ def block_linears(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, nn.Mo
                 yield f"{name}.{leaf}", module, leaf, child
 
 
-def make_trainable(model: nn.Module, method: str, width: Width, group: int | None = None) -> list[str]:
+def _scales_of_codes(layer: nn.Module, weight: Tensor, width: Width, group: int) -> Tensor | None:
+    """The scales of a layer whose weight [n, k] is codes of this width already, so that these codes are kept."""
+    if not isinstance(layer, MPQLinear) or (layer.w_bit, layer.group_size) != (width.bits, group):
+        return None
+    scales = layer.scales.detach().t().to(weight.device)
+    place = weight / scales.float().repeat_interleave(group, 1)[:, : weight.size(1)] + width.zero
+    codes = place.round()
+    fits = (place - codes).abs().amax() < 2**-6 and codes.amin() >= 0 and codes.amax() < width.levels
+    return scales if bool(fits) else None
+
+
+def make_trainable(
+    model: nn.Module,
+    method: str,
+    width: Width,
+    group: int | None = None,
+    *,
+    device: torch.device | str | None = None,
+) -> list[str]:
     """Puts a model of transformers, of floats or of codes, into the form that it trains in; in place.
 
-    The linears of its blocks become what ``method`` says, from the floats that they stand for. Table, output layer and
-    norms are floats that train.
+    The linears of its blocks become what ``method`` says, from the floats that they stand for; codes of the width and
+    group asked for stay what they are. Table, output layer and norms are floats that train.
+
+    Args:
+        device: where the model trains, and where codes are found; where it is if None.
 
     Returns:
         The types of GGUF that hold the linears, or none where one of them is in no type.
@@ -177,13 +202,16 @@ def make_trainable(model: nn.Module, method: str, width: Width, group: int | Non
     _open_table(model)
     types: set[str | None] = set()
     for _, parent, leaf, layer in list(block_linears(model)):
-        floats = _float_linear(layer)
+        floats = _float_linear(layer).to(device)
         types.add("F16" if method == "float" else gguf_type(width, floats.in_features, group))
+        scales = _scales_of_codes(layer, floats.weight, width, group)
         if method == "latent":
-            floats = LatentLinear(floats.weight, floats.bias, width, group)
+            floats = LatentLinear(floats.weight, floats.bias, width, group, scales)
         elif method != "float":
-            floats = coded_linear(floats.weight, floats.bias, width, group, method)
+            floats = coded_linear(floats.weight, floats.bias, width, group, method, scales)
         setattr(parent, leaf, floats)
+    if device is not None:
+        model.to(device)
     for parameter in model.parameters():
         if parameter.is_floating_point():
             parameter.requires_grad_(True)

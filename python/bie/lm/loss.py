@@ -15,8 +15,14 @@ _IGNORED = -100
 
 
 def next_token_loss(
-    hidden: Tensor, head: Callable[[Tensor], Tensor], labels: Tensor, *, most_logits: int = 2**24
-) -> tuple[Tensor, int]:
+    hidden: Tensor,
+    head: Callable[[Tensor], Tensor],
+    labels: Tensor,
+    *,
+    most_logits: int = 2**24,
+    cross_entropy: Callable[[Tensor, Tensor], Tensor] | None = None,
+    fixed_shapes: bool = False,
+) -> tuple[Tensor, int | Tensor]:
     """``-sum over i of log_softmax(head(hidden[i]))[labels[i]]`` over the labels that are not -100, and their count.
 
     Only rows that count go through ``head``, in pieces of ``max(1, most_logits // vocabulary)``; backward computes the
@@ -27,10 +33,14 @@ def next_token_loss(
         head: a layer or function [n, width] -> [n, vocabulary], for any n from 0 on.
         labels: [...] int64, -100 where a token does not count.
         most_logits: how many logits are there at once, at least those of one token.
+        cross_entropy: of logits [n, vocabulary] and targets [n], the sum over the targets that are not -100;
+            ``summed_cross_entropy``, or that compiled.
+        fixed_shapes: rows that do not count go through ``head`` too, and nothing waits for the device, as a CUDA graph
+            wants it.
 
     Returns:
-        The sum, of float32 (float64 if the logits are), and how many labels count. Without any the sum is 0, and its
-        gradients are zeros.
+        The sum, of float32 (float64 if the logits are), and how many labels count: with ``fixed_shapes`` a tensor.
+        Without any the sum is 0, and its gradients are zeros.
 
     Raises:
         ShapeError: labels of another shape. ValueError: ``most_logits`` below 1.
@@ -41,12 +51,22 @@ def next_token_loss(
         (total / count).backward()
     """
     _check("next_token_loss", hidden, labels, most_logits)
-    rows, targets = _counted(hidden, labels)
+    entropy = summed_cross_entropy if cross_entropy is None else cross_entropy
 
     def loss_of(rows: Tensor, targets: Tensor) -> Tensor:
-        return functional.cross_entropy(_floats(head(rows)), targets, reduction="sum")
+        return entropy(head(rows), targets)
 
+    if fixed_shapes:
+        flat = labels.flatten()
+        pieces = (hidden.reshape(-1, hidden.shape[-1]), flat)
+        return _summed(loss_of, head, most_logits, *pieces, random=False), (flat != _IGNORED).sum()
+    rows, targets = _counted(hidden, labels)
     return _summed(loss_of, head, most_logits, rows, targets), len(targets)
+
+
+def summed_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """``-sum of log_softmax(logits[i])[targets[i]]`` over the targets that are not -100, in float32 or float64."""
+    return functional.cross_entropy(_floats(logits), targets, ignore_index=_IGNORED, reduction="sum")
 
 
 def distilled_loss(
@@ -141,11 +161,16 @@ def _vocabulary(head: Callable[[Tensor], Tensor], rows: Tensor) -> int:
 
 
 def _summed(
-    loss_of: Callable[..., Tensor], head: Callable[[Tensor], Tensor], most_logits: int, *tensors: Tensor
+    loss_of: Callable[..., Tensor],
+    head: Callable[[Tensor], Tensor],
+    most_logits: int,
+    *tensors: Tensor,
+    random: bool = True,
 ) -> Tensor:
-    """The sum of a loss over pieces of the rows of tensors, of which there is one at least."""
+    """The sum of a loss over pieces of the rows of tensors, of which there is one at least; ``random``: it may draw."""
     size = max(1, most_logits // max(1, _vocabulary(head, tensors[0])))
     pieces = zip(*(tensor.split(size) for tensor in tensors), strict=True)
     if not torch.is_grad_enabled():
         return torch.stack([loss_of(*piece) for piece in pieces]).sum()
-    return torch.stack([checkpoint(loss_of, *piece, use_reentrant=False) for piece in pieces]).sum()
+    options = {"use_reentrant": False, "preserve_rng_state": random}
+    return torch.stack([checkpoint(loss_of, *piece, **options) for piece in pieces]).sum()

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._triton import has_triton
 
 from bie._output_files import replacing
 from bie.errors import ShapeError
@@ -63,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--keep-gradients", action="store_true", help="step after the backward pass, not in it")
     how.add_argument("--checkpointing", action="store_true", help="compute blocks anew in the backward pass")
     how.add_argument("--precision", choices=["float32", "bfloat16"], help="of products (bfloat16 on CUDA)")
+    how.add_argument("--eager", action="store_true", help="on CUDA: no torch.compile, no CUDA graph")
     how.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     how.add_argument("--threads", type=int, help="of the CPU")
     out = parser.add_argument_group("what comes out")
@@ -177,13 +179,14 @@ def _train(options: argparse.Namespace) -> None:
     vocabulary, folder = model.config.vocab_size, options.out / "tokens"
     asked = {"validation": options.validation, "vocab_size": vocabulary}
     texts = tokenize(options.data, tokenizer, folder, **asked, progress=_Shares())
-    types = make_trainable(model, options.method, width, options.group)
+    types = make_trainable(model, options.method, width, options.group, device=options.device)
     place = f"GGUF, {' and '.join(types)}" if types else "a folder of bie: no type of GGUF holds these codes"
     print(f"weights: {options.method}, {options.bits} bits; the result is {place}", flush=True)
     if options.checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    model.to(options.device)
     rows = Rows(texts, options.context, options.seed, pack=not options.no_pack)
+    compiled = options.device.startswith("cuda") and not options.eager and not options.checkpointing
+    captured = compiled and options.accumulate == 1
     schedule = Schedule(
         tokens=options.tokens,
         rows=options.rows,
@@ -194,10 +197,10 @@ def _train(options: argparse.Namespace) -> None:
         warmup=options.warmup,
         seed=options.seed,
         small_moments=options.moments == "8bit",
-        in_backward=not options.keep_gradients and options.accumulate == 1,
+        in_backward=not (options.keep_gradients or captured) and options.accumulate == 1,
         bfloat16=options.precision == "bfloat16",
     )
-    trainer = Trainer(model, rows, schedule, options.out)
+    trainer = Trainer(model, rows, schedule, options.out, compiled=compiled and has_triton(), captured=captured)
     counts = f"{len(texts.training.tokens):,} tokens of text, {len(rows):,} rows; {trainer.steps:,} steps"
     print(f"data: {counts}", flush=True)
     if options.resume is not None and (options.out / "checkpoint.pt").exists():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -15,13 +16,17 @@ import torch
 from torch import Tensor, nn
 
 from bie._output_files import replacing, write_text
-from bie.lm.layers import keep_codes_alone
-from bie.lm.loss import next_token_loss
+from bie.captured_step import CapturedStep
+from bie.lm.attention import document_attention, document_ends, has_document_attention, masks_of
+from bie.lm.layers import block_linears, keep_codes_alone
+from bie.lm.loss import next_token_loss, summed_cross_entropy
 from bie.lm.rows import Rows
+from bie.nn.mpq_linear import MPQLinear
 from bie.optim.diode_mix import DiodeMix
 from bie.weights.parameters import WeightOnlyParameter
 
 _BETAS, _EPS = (0.9, 0.95), 1e-10
+_MOST_LOGITS = {"cpu": 2**24, "cuda": 2**27}
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,12 @@ class Trainer:
         rows: of the texts.
         schedule: the numbers.
         out: folder of ``log.jsonl`` and ``checkpoint.pt``, made where it is missing; None writes nothing.
+        compiled: blocks and the loss go through ``torch.compile``.
+        captured: a step is one CUDA graph (``bie.CapturedStep``), which keeps gradients until the optimizer's step.
+
+    Raises:
+        ValueError: ``captured`` where the model is not on CUDA, or with a schedule that accumulates or steps in the
+            backward pass.
 
     Example::
 
@@ -102,7 +113,16 @@ class Trainer:
         trainer.finish()
     """
 
-    def __init__(self, model: nn.Module, rows: Rows, schedule: Schedule, out: str | os.PathLike | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        rows: Rows,
+        schedule: Schedule,
+        out: str | os.PathLike | None = None,
+        *,
+        compiled: bool = False,
+        captured: bool = False,
+    ) -> None:
         self.model, self.rows, self.schedule = model, rows, schedule
         self.out = None if out is None else Path(out)
         self.device = next(model.parameters()).device
@@ -125,18 +145,66 @@ class Trainer:
         )
         self._largest = [(group["lr"], group["scale_lr"]) for group in self.optimizer.param_groups]
         self.optimizer.step_in_backward(schedule.in_backward)
+        self._compiled, self._entropy = compiled, summed_cross_entropy
+        if compiled:
+            self._entropy = torch.compile(summed_cross_entropy, dynamic=False)
+            for _, _, _, layer in block_linears(model):
+                if isinstance(layer, MPQLinear):  # a leaf of gradients that is there already is no break of the graph
+                    layer.qweight.anchor((layer.in_channels, layer.out_channels))
+            for block in model.model.layers:
+                block.compile(dynamic=False)
+        dtype = torch.bfloat16 if schedule.bfloat16 else torch.float32
+        self._attends_documents = has_document_attention(model, self.device, dtype)
+        self._captured = CapturedStep(self._mean_loss, self.optimizer) if captured else None
+        self._next: tuple[int, list[dict[str, Tensor]]] | None = None
+        if captured and (self.device.type != "cuda" or schedule.accumulate > 1 or schedule.in_backward):
+            raise ValueError(
+                "Trainer: captured: expected a model on CUDA, accumulate=1 and in_backward=False, got "
+                f"{self.device.type}, {schedule.accumulate} and {schedule.in_backward}"
+            )
         if self.out is not None:
             self.out.mkdir(parents=True, exist_ok=True)
 
     # The loss.
 
-    def _loss(self, batch: dict[str, Tensor]) -> tuple[Tensor, int]:
-        batch = {name: tensor.to(self.device) for name, tensor in batch.items()}
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.schedule.bfloat16):
-            hidden = self.model.model(
-                input_ids=batch["input_ids"], position_ids=batch["position_ids"], use_cache=False
-            ).last_hidden_state
-            return next_token_loss(hidden, self.model.lm_head, batch["labels"])
+    def _inputs(self, batch: dict[str, Tensor]) -> list[Tensor]:
+        """input_ids, position_ids and labels on the device, and the ends of documents where attention takes them."""
+        found = [batch[name].to(self.device) for name in ("input_ids", "position_ids", "labels")]
+        if self._attends_documents:
+            found.append(document_ends(batch["position_ids"]).to(self.device))
+        return found
+
+    def _loss(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        labels: Tensor,
+        ends: Tensor | None = None,
+        *,
+        mask: Any = None,
+        fixed_shapes: bool = False,
+    ) -> tuple[Tensor, int | Tensor]:
+        """The sum of the losses of a batch, and how many labels count."""
+        options: dict[str, Any] = {"attention_mask": mask, "use_cache": False}
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.autocast(self.device.type, torch.bfloat16, enabled=self.schedule.bfloat16))
+            if ends is not None:
+                stack.enter_context(document_attention(self.model))
+                options["ends"] = ends
+            hidden = self.model.model(input_ids=ids, position_ids=positions, **options).last_hidden_state
+            return next_token_loss(
+                hidden,
+                self.model.lm_head,
+                labels,
+                most_logits=_MOST_LOGITS.get(self.device.type, 2**24),
+                cross_entropy=self._entropy,
+                fixed_shapes=fixed_shapes,
+            )
+
+    def _mean_loss(self, count: Tensor, ids: Tensor, positions: Tensor, labels: Tensor, *ends: Tensor) -> Tensor:
+        """The loss as a CUDA graph wants it: of shapes that are known, and waiting for nothing."""
+        mask = None if ends else masks_of(self.model.config, positions)
+        return self._loss(ids, positions, labels, *ends, mask=mask, fixed_shapes=True)[0] / count
 
     @torch.no_grad()
     def evaluate(self, rows: int | None = None) -> float:
@@ -153,7 +221,8 @@ class Trainer:
         self.model.eval()
         try:
             for index in range(-(-min(there, rows or there) // size)):
-                loss, labels = self._loss(self.rows.validation_batch(index, size))
+                with torch.compiler.set_stance("force_eager"):
+                    loss, labels = self._loss(*self._inputs(self.rows.validation_batch(index, size)))
                 total, count = total + loss.item(), count + labels
         finally:
             self.model.train(was_training)
@@ -161,28 +230,37 @@ class Trainer:
 
     # The steps.
 
-    def _batches(self, step: int) -> Iterator[dict[str, Tensor]]:
+    def _batches(self, step: int) -> list[dict[str, Tensor]]:
+        if self._next is not None and self._next[0] == step:
+            return self._next[1]
         size, of_epoch = self.schedule.rows, max(1, len(self.rows) // self.schedule.rows)
-        for part in range(self.schedule.accumulate):
-            epoch, index = divmod(step * self.schedule.accumulate + part, of_epoch)
-            yield self.rows.batch(epoch, index, size)
+        places = (divmod(step * self.schedule.accumulate + part, of_epoch) for part in range(self.schedule.accumulate))
+        return [self.rows.batch(epoch, index, size) for epoch, index in places]
 
     def _one_step(self) -> float:
         share = self.schedule.rate(self.step, self.steps)
         for group, (lr, scale_lr) in zip(self.optimizer.param_groups, self._largest, strict=True):
             group["lr"], group["scale_lr"] = share * lr, share * scale_lr
-        self.optimizer.zero_grad()
-        batches = list(self._batches(self.step))
+        batches = self._batches(self.step)
         count = sum(int((batch["labels"] != -100).sum()) for batch in batches)
         if count == 0:
             return 0.0
+        if self._captured is None:
+            return self._written_step(batches, count) / count
+        mean = self._captured(torch.tensor(float(count), device=self.device), *self._inputs(batches[0]))
+        self._next = (self.step + 1, self._batches(self.step + 1))  # while the device computes
+        return mean.item()
+
+    def _written_step(self, batches: list[dict[str, Tensor]], count: int) -> float:
+        """A step as it is written, of any number of batches; the sum of their losses."""
+        self.optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
         for batch in batches:
-            loss, _ = self._loss(batch)
+            loss, _ = self._loss(*self._inputs(batch))
             (loss / count).backward()
             total += loss.detach()
         self.optimizer.step()
-        return total.item() / count
+        return total.item()
 
     def run(self, *, save_every: int = 0, evaluate_every: int = 0) -> Iterator[dict[str, Any]]:
         """Takes the steps that are left, and says of each what happened: ``step``, ``loss`` (mean of the batch),
