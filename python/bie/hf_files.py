@@ -57,12 +57,20 @@ def load(path: str | os.PathLike, *, activation: str = "exact") -> nn.Module:
 
 
 def load_tokenizer(path: str | os.PathLike) -> Any:
-    """The tokenizer that a GGUF file or a folder holds, as transformers reads it; of GGUF it wants the package gguf."""
+    """The tokenizer that a GGUF file or a folder holds, as transformers reads it; of GGUF it wants the package gguf.
+
+    Raises:
+        ValueError: a GGUF file without a tokenizer. FileNotFoundError: neither a file nor a folder.
+    """
     from transformers import AutoTokenizer
 
     path = Path(path)
     if path.is_dir():
         return AutoTokenizer.from_pretrained(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: there is no such file or folder")
+    if "tokenizer.ggml.tokens" not in load_gguf(path).metadata:
+        raise ValueError(f"{path}: the file holds no tokenizer")
     return AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
 
 

@@ -4,6 +4,7 @@ from bie.lm.layers import make_trainable
 from bie.lm.loss import distilled_loss, next_token_loss
 from bie.lm.models import load_model
 from bie.lm.rows import Rows
+from bie.lm.teacher import Teacher
 from bie.lm.texts import tokenize
 from bie.lm.trainer import Schedule, StoppedError, Trainer
 from bie.lm.widths import WIDTHS
@@ -13,6 +14,7 @@ __all__ = [
     "Rows",
     "Schedule",
     "StoppedError",
+    "Teacher",
     "Trainer",
     "distilled_loss",
     "load_model",

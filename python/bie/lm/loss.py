@@ -56,12 +56,8 @@ def next_token_loss(
     def loss_of(rows: Tensor, targets: Tensor) -> Tensor:
         return entropy(head(rows), targets)
 
-    if fixed_shapes:
-        flat = labels.flatten()
-        pieces = (hidden.reshape(-1, hidden.shape[-1]), flat)
-        return _summed(loss_of, head, most_logits, *pieces, random=False), (flat != _IGNORED).sum()
-    rows, targets = _counted(hidden, labels)
-    return _summed(loss_of, head, most_logits, rows, targets), len(targets)
+    pieces, count = _rows_of(hidden, labels, fixed_shapes)
+    return _summed(loss_of, head, most_logits, *pieces, random=not fixed_shapes), count
 
 
 def summed_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
@@ -79,7 +75,9 @@ def distilled_loss(
     weight: float,
     temperature: float = 1.0,
     most_logits: int = 2**24,
-) -> tuple[Tensor, int]:
+    cross_entropy: Callable[[Tensor, Tensor], Tensor] | None = None,
+    fixed_shapes: bool = False,
+) -> tuple[Tensor, int | Tensor]:
     """The loss of a student that learns from its teacher's K best tokens, and how many labels count.
 
     The sum over the labels that are not -100 of ``(1 - weight) * cross_entropy + weight * T^2 * KL(p || q)``, where,
@@ -93,7 +91,7 @@ def distilled_loss(
     Pieces are as those of :func:`next_token_loss`.
 
     Args:
-        hidden, head, labels, most_logits: as :func:`next_token_loss` takes them.
+        hidden, head, labels, most_logits, cross_entropy, fixed_shapes: as :func:`next_token_loss` takes them.
         teacher_values: [..., K] of any float type, the teacher's logits or log-probabilities of its K best tokens;
             -infinity fills places that a token has none for. They get no gradient.
         teacher_ids: [..., K] int64, the tokens of these.
@@ -120,17 +118,18 @@ def distilled_loss(
         shapes = f"{list(teacher_values.shape)} and {list(teacher_ids.shape)}"
         raise ShapeError(f"{name}: teacher_values and teacher_ids: expected {[*labels.shape, 'K']}, got {shapes}")
     values, ids = teacher_values.detach().flatten(0, -2), teacher_ids.flatten(0, -2)
-    rows, targets, values, ids = _counted(hidden, labels, values, ids)
+    entropy = summed_cross_entropy if cross_entropy is None else cross_entropy
 
     def loss_of(rows: Tensor, targets: Tensor, values: Tensor, ids: Tensor) -> Tensor:
-        logits = _floats(head(rows))
-        own = functional.cross_entropy(logits, targets, reduction="sum")
-        student = torch.log_softmax(logits.gather(1, ids) / temperature, -1)
+        logits = head(rows)
+        student = torch.log_softmax(_floats(logits.gather(1, ids)) / temperature, -1)
         teacher = torch.softmax(_floats(values) / temperature, -1)
-        soft = functional.kl_div(student, teacher.to(student.dtype), reduction="sum")
-        return (1 - weight) * own + weight * temperature**2 * soft
+        soft = functional.kl_div(student, teacher.to(student.dtype), reduction="none").sum(-1)
+        soft = torch.where(targets == _IGNORED, 0, soft).sum()
+        return (1 - weight) * entropy(logits, targets) + weight * temperature**2 * soft
 
-    return _summed(loss_of, head, most_logits, rows, targets, values, ids), len(targets)
+    pieces, count = _rows_of(hidden, labels, fixed_shapes, values, ids)
+    return _summed(loss_of, head, most_logits, *pieces, random=not fixed_shapes), count
 
 
 def _check(name: str, hidden: Tensor, labels: Tensor, most_logits: int) -> None:
@@ -140,11 +139,14 @@ def _check(name: str, hidden: Tensor, labels: Tensor, most_logits: int) -> None:
         raise ValueError(f"{name}: most_logits: expected 1 or more, got {most_logits}")
 
 
-def _counted(hidden: Tensor, labels: Tensor, *others: Tensor) -> list[Tensor]:
-    """The rows of flattened tensors whose labels count."""
+def _rows_of(hidden: Tensor, labels: Tensor, all_rows: bool, *others: Tensor) -> tuple[list[Tensor], int | Tensor]:
+    """The rows of flattened tensors whose labels count, or all of them, and how many count."""
     flat = labels.flatten()
+    tensors = [hidden.reshape(-1, hidden.shape[-1]), flat, *others]
+    if all_rows:
+        return tensors, (flat != _IGNORED).sum()
     places = (flat != _IGNORED).nonzero().squeeze(1)
-    return [tensor.index_select(0, places) for tensor in (hidden.reshape(-1, hidden.shape[-1]), flat, *others)]
+    return [tensor.index_select(0, places) for tensor in tensors], len(places)
 
 
 def _floats(values: Tensor) -> Tensor:

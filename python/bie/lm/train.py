@@ -21,6 +21,7 @@ from bie.errors import ShapeError
 from bie.lm.layers import METHODS, make_trainable
 from bie.lm.models import load_model
 from bie.lm.rows import Rows
+from bie.lm.teacher import Teacher
 from bie.lm.texts import tokenize
 from bie.lm.trainer import Schedule, StoppedError, Trainer
 from bie.lm.widths import WIDTHS, Width
@@ -29,6 +30,7 @@ _DESCRIPTION = """Trains a language model whose weights are codes of 1 to 8 bits
 of its twins with float weights. The result is RUN/model.gguf, or the folder RUN/model if no type of GGUF fits."""
 _CODES_LR = {"8": 3e-5, "4": 1e-4, "3": 5e-4, "2": 1e-3, "ternary": 1e-3, "1": 1e-3}
 _FLOAT_LR = 1e-3
+_OF_TEACHER = {"teacher_best": "best", "teacher_weight": "weight", "temperature": "temperature"}
 
 
 def _count(text: str) -> int:
@@ -67,6 +69,11 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--eager", action="store_true", help="on CUDA: no torch.compile, no CUDA graph")
     how.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     how.add_argument("--threads", type=int, help="of the CPU")
+    taught = parser.add_argument_group("whom it learns from")
+    taught.add_argument("--teacher", help="a GGUF file or a folder, whose best tokens have a share of the loss")
+    taught.add_argument("--teacher-weight", type=float, metavar="SHARE", help="of the loss, 0 to 1 (0.5)")
+    taught.add_argument("--teacher-best", type=int, metavar="TOKENS", help="that are shown behind each token (64)")
+    taught.add_argument("--temperature", type=float, help="that both distributions are divided by (1)")
     out = parser.add_argument_group("what comes out")
     out.add_argument("--out", type=Path, help="folder of the run")
     out.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this folder")
@@ -103,6 +110,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"--out: {options.out} holds a run; --resume {options.out} goes on with it")
     if options.precision is None:
         options.precision = "bfloat16" if options.device.startswith("cuda") else "float32"
+    if options.teacher is None and (alone := [name for name in _OF_TEACHER if getattr(options, name) is not None]):
+        parser.error(f"--{alone[0].replace('_', '-')} wants a --teacher")
     width = WIDTHS[options.bits]
     if options.lr is None:
         by_method = {"codes": _CODES_LR[options.bits], "float": _FLOAT_LR}
@@ -117,8 +126,9 @@ def _keep(options: argparse.Namespace) -> None:
     told = {name: value for name, value in vars(options).items() if name not in ("out", "resume")}
     told["data"] = [str(path.resolve()) for path in options.data]
     told["tokenizer"] = None if options.tokenizer is None else str(options.tokenizer.resolve())
-    if Path(options.model).exists():
-        told["model"] = str(Path(options.model).resolve())
+    for name in ("model", "teacher"):
+        if told[name] is not None and Path(told[name]).exists():
+            told[name] = str(Path(told[name]).resolve())
     options.out.mkdir(parents=True, exist_ok=True)
     with replacing(options.out / "options.json") as file:
         file.write((json.dumps(told, indent=1) + "\n").encode())
@@ -171,11 +181,30 @@ class _Lines:
         print(line, flush=True)
 
 
+def _teacher(options: argparse.Namespace, tokenizer: Any) -> Teacher | None:
+    if options.teacher is None:
+        return None
+    from bie import hf
+
+    try:
+        its_tokenizer = hf.load_tokenizer(options.teacher)
+    except ValueError:
+        if options.tokenizer is None:
+            raise
+        its_tokenizer = tokenizer  # --tokenizer is for files without one
+    model, _ = load_model(options.teacher, options.tokenizer)
+    if its_tokenizer.get_vocab() != tokenizer.get_vocab():
+        raise ValueError(f"--teacher: {options.teacher} has another tokenizer than the model")
+    numbers = {name: getattr(options, key) for key, name in _OF_TEACHER.items() if getattr(options, key) is not None}
+    return Teacher(model.to(options.device), **numbers)
+
+
 def _train(options: argparse.Namespace) -> None:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     width: Width = WIDTHS[options.bits]
     model, tokenizer = load_model(options.model, options.tokenizer, options.seed)
+    teacher = _teacher(options, tokenizer)
     vocabulary, folder = model.config.vocab_size, options.out / "tokens"
     asked = {"validation": options.validation, "vocab_size": vocabulary}
     texts = tokenize(options.data, tokenizer, folder, **asked, progress=_Shares())
@@ -200,7 +229,8 @@ def _train(options: argparse.Namespace) -> None:
         in_backward=not (options.keep_gradients or captured) and options.accumulate == 1,
         bfloat16=options.precision == "bfloat16",
     )
-    trainer = Trainer(model, rows, schedule, options.out, compiled=compiled and has_triton(), captured=captured)
+    how = {"compiled": compiled and has_triton(), "captured": captured, "teacher": teacher}
+    trainer = Trainer(model, rows, schedule, options.out, **how)
     counts = f"{len(texts.training.tokens):,} tokens of text, {len(rows):,} rows; {trainer.steps:,} steps"
     print(f"data: {counts}", flush=True)
     if options.resume is not None and (options.out / "checkpoint.pt").exists():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -19,8 +18,9 @@ from bie._output_files import replacing, write_text
 from bie.captured_step import CapturedStep
 from bie.lm.attention import document_attention, document_ends, has_document_attention, masks_of
 from bie.lm.layers import block_linears, keep_codes_alone
-from bie.lm.loss import next_token_loss, summed_cross_entropy
+from bie.lm.loss import distilled_loss, next_token_loss, summed_cross_entropy
 from bie.lm.rows import Rows
+from bie.lm.teacher import Teacher
 from bie.nn.mpq_linear import MPQLinear
 from bie.optim.diode_mix import DiodeMix
 from bie.weights.parameters import WeightOnlyParameter
@@ -99,10 +99,12 @@ class Trainer:
         out: folder of ``log.jsonl`` and ``checkpoint.pt``, made where it is missing; None writes nothing.
         compiled: blocks and the loss go through ``torch.compile``.
         captured: a step is one CUDA graph (``bie.CapturedStep``), which keeps gradients until the optimizer's step.
+        teacher: of whose best tokens the loss has a share, by ``distilled_loss``, on the model's device; evaluations
+            are of the texts alone.
 
     Raises:
         ValueError: ``captured`` where the model is not on CUDA, or with a schedule that accumulates or steps in the
-            backward pass.
+            backward pass; a teacher of another vocabulary.
 
     Example::
 
@@ -122,6 +124,7 @@ class Trainer:
         *,
         compiled: bool = False,
         captured: bool = False,
+        teacher: Teacher | None = None,
     ) -> None:
         self.model, self.rows, self.schedule = model, rows, schedule
         self.out = None if out is None else Path(out)
@@ -151,10 +154,17 @@ class Trainer:
             for _, _, _, layer in block_linears(model):
                 if isinstance(layer, MPQLinear):  # a leaf of gradients that is there already is no break of the graph
                     layer.qweight.anchor((layer.in_channels, layer.out_channels))
-            for block in model.model.layers:
+            for block in (*model.model.layers, *(teacher.model.model.layers if teacher is not None else ())):
                 block.compile(dynamic=False)
+        self.teacher = teacher
+        if teacher is not None and teacher.model.config.vocab_size != model.config.vocab_size:
+            raise ValueError(
+                f"Trainer: teacher: expected a vocabulary of {model.config.vocab_size}, as the model has, got "
+                f"{teacher.model.config.vocab_size}"
+            )
         dtype = torch.bfloat16 if schedule.bfloat16 else torch.float32
-        self._attends_documents = has_document_attention(model, self.device, dtype)
+        models = [model] if teacher is None else [model, teacher.model]
+        self._attends_documents = all(has_document_attention(each, self.device, dtype) for each in models)
         self._captured = CapturedStep(self._mean_loss, self.optimizer) if captured else None
         self._next: tuple[int, list[dict[str, Tensor]]] | None = None
         if captured and (self.device.type != "cuda" or schedule.accumulate > 1 or schedule.in_backward):
@@ -181,30 +191,26 @@ class Trainer:
         labels: Tensor,
         ends: Tensor | None = None,
         *,
-        mask: Any = None,
+        masked: bool = False,
         fixed_shapes: bool = False,
+        teacher: Teacher | None = None,
     ) -> tuple[Tensor, int | Tensor]:
         """The sum of the losses of a batch, and how many labels count."""
-        options: dict[str, Any] = {"attention_mask": mask, "use_cache": False}
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(torch.autocast(self.device.type, torch.bfloat16, enabled=self.schedule.bfloat16))
-            if ends is not None:
-                stack.enter_context(document_attention(self.model))
-                options["ends"] = ends
-            hidden = self.model.model(input_ids=ids, position_ids=positions, **options).last_hidden_state
-            return next_token_loss(
-                hidden,
-                self.model.lm_head,
-                labels,
-                most_logits=_MOST_LOGITS.get(self.device.type, 2**24),
-                cross_entropy=self._entropy,
-                fixed_shapes=fixed_shapes,
-            )
+        most_logits = _MOST_LOGITS.get(self.device.type, 2**24)
+        options = {"most_logits": most_logits, "cross_entropy": self._entropy, "fixed_shapes": fixed_shapes}
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.schedule.bfloat16):
+            hidden = _states(self.model, ids, positions, ends, masked)
+            if teacher is None:
+                return next_token_loss(hidden, self.model.lm_head, labels, **options)
+            with torch.no_grad():
+                shown = teacher.best_tokens(_states(teacher.model, ids, positions, ends, masked), most_logits)
+            numbers = {"weight": teacher.weight, "temperature": teacher.temperature}
+            return distilled_loss(hidden, self.model.lm_head, labels, *shown, **numbers, **options)
 
     def _mean_loss(self, count: Tensor, ids: Tensor, positions: Tensor, labels: Tensor, *ends: Tensor) -> Tensor:
         """The loss as a CUDA graph wants it: of shapes that are known, and waiting for nothing."""
-        mask = None if ends else masks_of(self.model.config, positions)
-        return self._loss(ids, positions, labels, *ends, mask=mask, fixed_shapes=True)[0] / count
+        options = {"masked": not ends, "fixed_shapes": True, "teacher": self.teacher}
+        return self._loss(ids, positions, labels, *ends, **options)[0] / count
 
     @torch.no_grad()
     def evaluate(self, rows: int | None = None) -> float:
@@ -256,7 +262,7 @@ class Trainer:
         self.optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
         for batch in batches:
-            loss, _ = self._loss(*self._inputs(batch))
+            loss, _ = self._loss(*self._inputs(batch), teacher=self.teacher)
             (loss / count).backward()
             total += loss.detach()
         self.optimizer.step()
@@ -364,6 +370,19 @@ class Trainer:
             if isinstance(module, nn.Embedding | nn.Linear):
                 module.weight.copy_(module.weight.half().float())
         return self.model.eval()
+
+
+def _states(model: nn.Module, ids: Tensor, positions: Tensor, ends: Tensor | None, masked: bool) -> Tensor:
+    """The states before the output layer [rows, context, width]; attention stays inside of documents.
+
+    Transformers finds documents in the positions, for which it waits for the device, unless ``ends`` or masks tell.
+    """
+    options: dict[str, Any] = {"input_ids": ids, "position_ids": positions, "use_cache": False}
+    if ends is None:
+        mask = masks_of(model.config, positions) if masked else None
+        return model.model(**options, attention_mask=mask).last_hidden_state
+    with document_attention(model):
+        return model.model(**options, ends=ends).last_hidden_state
 
 
 def _is_block_weight(name: str, model: nn.Module) -> bool:
