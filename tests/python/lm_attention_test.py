@@ -76,7 +76,7 @@ def test_floats_of_32_bits_and_cpus_have_masks():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize(("kind", "options"), KINDS)
 def test_attention_of_documents_is_that_of_masks(kind, options):
-    model = model_of(kind, **options).cuda()
+    model = model_of(kind, **options).cuda().train()
     positions = POSITIONS.cuda()
     ids = torch.randint(0, 50, POSITIONS.shape, device="cuda")
     assert has_document_attention(model, positions.device, torch.bfloat16)

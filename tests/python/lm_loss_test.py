@@ -181,7 +181,7 @@ def plain_distilled(logits, labels, values, ids, weight, temperature):
         if label == -100:
             continue
         p = (v / temperature).exp() / (v / temperature).exp().sum()
-        q = (z[t] / temperature).exp() / (z[t] / temperature).exp().sum()
+        q = (z[t] / temperature).exp() / (z / temperature).exp().sum()
         divergence = (p * (p.log() - q.log()))[p > 0].sum()
         own = -(z[label].exp() / z.exp().sum()).log()
         total = total + (1 - weight) * own + weight * temperature**2 * divergence

@@ -61,15 +61,12 @@ def divergence(model, teacher, texts):
 
 
 def test_a_student_comes_near_its_teacher(texts, taught):
-    """Nearer than by the texts alone, with as many steps."""
-    found = []
-    for weight in (0.0, 1.0):
-        model, _ = prepared("codes+rest8", "4", seed=1)
-        schedule = Schedule(**SCHEDULE, tokens=60 * 8 * 64)
-        for _ in Trainer(model, Rows(texts, 64), schedule, teacher=Teacher(taught, weight=weight)).run():
-            pass
-        found.append(divergence(model, taught, texts))
-    assert found[1] < 0.8 * found[0], found
+    model, _ = prepared("codes+rest8", "4", seed=1)
+    before = divergence(model, taught, texts)
+    teacher = Teacher(taught, weight=1.0, best=20)
+    for _ in Trainer(model, Rows(texts, 64), Schedule(**SCHEDULE, tokens=60 * 8 * 64), teacher=teacher).run():
+        pass
+    assert divergence(model, taught, texts) < 0.4 * before  # 0.08 to 0.18 with other rates and seeds
 
 
 def test_without_a_share_a_teacher_changes_nothing(texts, taught):

@@ -348,6 +348,16 @@ def test_other_parts_stay_floats_that_train():
         make_trainable(model, "qat", WIDTHS["2"])
 
 
+def test_a_model_that_was_evaluated_trains(texts):
+    model, _ = prepared("codes+rest8", "2")
+    before = [layer.qweight.clone() for *_, layer in block_linears(model)]
+    trainer = Trainer(model.eval(), Rows(texts, 64), Schedule(**SCHEDULE, tokens=3 * 8 * 64))
+    for _ in trainer.run():
+        trainer.evaluate()
+    after = [layer.qweight for *_, layer in block_linears(model)]
+    assert not any(torch.equal(*pair) for pair in zip(before, after, strict=True))
+
+
 def test_a_captured_step_wants_a_gpu_and_one_batch(texts):
     model, _ = prepared("codes", "4")
     for changes in ({}, {"accumulate": 2}, {"in_backward": True}):

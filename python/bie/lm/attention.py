@@ -94,7 +94,9 @@ def _attend(
     from torch.nn.attention.varlen import varlen_attn
 
     rows, heads, context, width = query.shape
-    flat = [tensor.transpose(1, 2).flatten(0, 1).to(value.dtype) for tensor in (query, key, value)]
+    autocast = torch.is_autocast_enabled(query.device.type)
+    dtype = torch.get_autocast_dtype(query.device.type) if autocast else value.dtype
+    flat = [tensor.transpose(1, 2).flatten(0, 1).to(dtype) for tensor in (query, key, value)]
     left = -1 if sliding_window is None else sliding_window - 1
     attended = varlen_attn(*flat, ends, ends, context, context, scale=scaling, window_size=(left, 0))
     return attended.view(rows, context, heads, width), None

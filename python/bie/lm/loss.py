@@ -85,7 +85,7 @@ def distilled_loss(
 
         cross_entropy = -log_softmax(z)[labels[i]]
         p = softmax(teacher_values[i] / T)    over the teacher's K
-        q = softmax(z[t] / T)                 over the same K
+        q = softmax(z / T)[t]                 over the vocabulary
         KL(p || q) = sum over K of p * (log p - log q)
 
     Pieces are as those of :func:`next_token_loss`.
@@ -122,7 +122,8 @@ def distilled_loss(
 
     def loss_of(rows: Tensor, targets: Tensor, values: Tensor, ids: Tensor) -> Tensor:
         logits = head(rows)
-        student = torch.log_softmax(_floats(logits.gather(1, ids)) / temperature, -1)
+        scaled = _floats(logits) / temperature
+        student = scaled.gather(1, ids) - scaled.logsumexp(-1, keepdim=True)
         teacher = torch.softmax(_floats(values) / temperature, -1)
         soft = functional.kl_div(student, teacher.to(student.dtype), reduction="none").sum(-1)
         soft = torch.where(targets == _IGNORED, 0, soft).sum()

@@ -279,6 +279,7 @@ class Trainer:
             StoppedError: the loss is NaN or infinity; the sentence names the last checkpoint.
         """
         tokens = self.schedule.rows * self.schedule.accumulate * self.rows.context
+        self.model.train()  # codes have gradients in training alone
         while self.step < self.steps:
             start = time.perf_counter()
             loss = self._one_step()
