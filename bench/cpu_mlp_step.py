@@ -66,6 +66,9 @@ def contestants(args) -> dict[str, Contestant]:
         "4 bit": Contestant(bie.nn.Q4Linear, True, False, args),
         "8 bit": Contestant(bie.nn.Q8Linear, True, False, args),
         "8 bit, latent": Contestant(latent, False, False, args),
+        "1 bit, autocast": Contestant(bie.nn.BinaryLinear, True, True, args),
+        "4 bit, autocast": Contestant(bie.nn.Q4Linear, True, True, args),
+        "8 bit, autocast": Contestant(bie.nn.Q8Linear, True, True, args),
     }
 
 

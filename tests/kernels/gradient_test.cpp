@@ -113,6 +113,24 @@ TEST(Gradient, MaskClipped) {
     }
 }
 
+TEST(Gradient, SignsOfCodes) {
+  for_every_pool([&](const Parallel& parallel) {
+    for_every_kernel(gradient_table(), [&](const GradientKernel& kernel) {
+      for (const std::int64_t count : element_counts) {
+        std::vector<std::int8_t> codes, expected;
+        for (std::int64_t i = 0; i < count; ++i) {
+          codes.push_back(static_cast<std::int8_t>(i % 256 - 128));
+          expected.push_back(codes.back() > 0 ? 1 : codes.back() < 0 ? -1 : 0);
+        }
+        ASSERT_EQ(kernel.sign_codes(codes.data(), count, codes.data(), parallel), Status::ok);
+        ASSERT_EQ(codes, expected);
+      }
+      std::int8_t code = 3;
+      EXPECT_EQ(kernel.sign_codes(&code, -1, &code, parallel), Status::bad_shape);
+    });
+  });
+}
+
 TEST(Gradient, EveryPairOfCodesAddsUpWithinInt8) {
   Elements sum(Dtype::s8, 65536), grad(Dtype::s8, 65536);
   std::vector<unsigned char> expected;

@@ -14,7 +14,7 @@
 
 #if defined(__x86_64__)
 namespace bie::kernels::cpu::amx_emulated {
-extern const MixedTile mixed_tile;
+extern const MixedTile mixed_tile, mixed_tile_of_bf16;
 }
 #endif
 
@@ -27,7 +27,9 @@ Table<MixedGemmKernel> emulated_table() {
 #if defined(__x86_64__)
     {"mixed_gemm_emulated", Isa::avx512, nullptr,
      [](const GemmShape& shape, const MixedGemmInput& in, float scale, float* y, const Parallel& parallel) {
-       return cpu::run_mixed_gemm(cpu::amx_emulated::mixed_tile, shape, in, scale, y, parallel);
+       const bool narrow = in.a_dtype == Dtype::bf16;
+       return cpu::run_mixed_gemm(narrow ? cpu::amx_emulated::mixed_tile_of_bf16 : cpu::amx_emulated::mixed_tile, shape,
+                                  in, scale, y, parallel);
      }},
 #endif
     mixed_gemm_table().back(),
@@ -43,14 +45,15 @@ struct Problem {
 
   MixedGemmInput input() const {
     const std::int64_t row = transposed ? 1 : shape.k, column = transposed ? shape.m : 1;
-    return {a.floats(), row, column, b.bytes.data(), b.dtype};
+    return {a.bytes.data(), a.dtype, row, column, b.bytes.data(), b.dtype};
   }
   float a_at(std::int64_t i, std::int64_t l) const { return a.get(transposed ? l * shape.m + i : i * shape.k + l); }
 };
 
 /// Sizes of a go over 30 powers of two; codes are those of one byte, or floats up to 256.
-Problem random_problem(const GemmShape& shape, bool transposed, Dtype b_dtype, ReplayableRng& rng) {
-  Problem p = {shape, transposed, random_elements(Dtype::f32, shape.m * shape.k, 1, rng),
+Problem random_problem(const GemmShape& shape, bool transposed, Dtype b_dtype, ReplayableRng& rng,
+                       Dtype a_dtype = Dtype::f32) {
+  Problem p = {shape, transposed, random_elements(a_dtype, shape.m * shape.k, 1, rng),
                Elements(b_dtype, shape.k * shape.n), static_cast<float>(rng.between(1, 1000)) * 0x1p-7f};
   for (std::int64_t i = 0; i < p.a.size(); ++i)
     p.a.set(i, std::ldexp(p.a.get(i), static_cast<int>(rng.between(-15, 15))));
@@ -97,7 +100,8 @@ TEST_P(MixedGemm, RandomShapes) {
   ReplayableRng rng;
   for (int i = 0; i < 60; ++i) {
     const GemmShape shape = {rng.between(1, 70), rng.between(1, 70), rng.between(1, 70)};
-    const Problem p = random_problem(shape, rng.coin(), rng.one_of({Dtype::f32, Dtype::s8}), rng);
+    const Problem p = random_problem(shape, rng.coin(), rng.one_of({Dtype::f32, Dtype::s8}), rng,
+                                     rng.one_of({Dtype::f32, Dtype::bf16}));
     for_every_kernel(table(), [&](const MixedGemmKernel& kernel) { expect_product(kernel, p); });
     if (HasFailure()) return;
   }
@@ -107,11 +111,12 @@ TEST_P(MixedGemm, RandomShapes) {
 TEST_P(MixedGemm, MoreThanIsTakenAtOnce) {
   ReplayableRng rng;
   for (const GemmShape& shape : {GemmShape{1041, 17, 33}, {17, 33, 1061}, {40, 16, 2100}, {355, 35, 1024}})
-    for (const bool transposed : {false, true}) {
-      const Problem p = random_problem(shape, transposed, Dtype::s8, rng);
-      for_every_kernel(table(), [&](const MixedGemmKernel& kernel) { expect_product(kernel, p); });
-      if (HasFailure()) return;
-    }
+    for (const bool transposed : {false, true})
+      for (const Dtype a_dtype : {Dtype::f32, Dtype::bf16}) {
+        const Problem p = random_problem(shape, transposed, Dtype::s8, rng, a_dtype);
+        for_every_kernel(table(), [&](const MixedGemmKernel& kernel) { expect_product(kernel, p); });
+        if (HasFailure()) return;
+      }
 }
 
 TEST_P(MixedGemm, NumbersOf24BitsLoseNone) {
@@ -129,20 +134,38 @@ TEST_P(MixedGemm, NumbersOf24BitsLoseNone) {
   });
 }
 
-TEST_P(MixedGemm, WhatIsNotFiniteStaysInItsRow) {
+TEST_P(MixedGemm, Bfloat16HasTheBitsOfItsFloats) {
   ReplayableRng rng;
-  for (const float odd : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
-                          std::numeric_limits<float>::quiet_NaN()}) {
-    Problem p = random_problem({20, 18, 40}, false, Dtype::s8, rng);
-    p.a.set(3 * 40 + 7, odd);
-    for (std::int64_t i = 0; i < p.b.size(); ++i)
-      if (p.b.get(i) == 0) p.b.set(i, 1);
+  for (const bool transposed : {false, true}) {
+    const GemmShape shape = {45, 67, 83};
+    const Problem p = random_problem(shape, transposed, Dtype::s8, rng, Dtype::bf16);
+    Problem wide = p;
+    wide.a = Elements(Dtype::f32, p.a.size());
+    for (std::int64_t i = 0; i < p.a.size(); ++i) wide.a.set(i, p.a.get(i));
     for_every_kernel(table(), [&](const MixedGemmKernel& kernel) {
-      std::vector<float> y(20 * 18);
-      ASSERT_EQ(kernel.run(p.shape, p.input(), p.scale, y.data(), serial()), Status::ok);
-      for (std::size_t i = 0; i < y.size(); ++i) ASSERT_EQ(std::isfinite(y[i]), i / 18 != 3) << i;
+      std::vector<float> y(45 * 67), wanted(45 * 67);
+      ASSERT_EQ(kernel.run(shape, p.input(), p.scale, y.data(), serial()), Status::ok);
+      ASSERT_EQ(kernel.run(shape, wide.input(), p.scale, wanted.data(), serial()), Status::ok);
+      EXPECT_EQ(y, wanted);
     });
   }
+}
+
+TEST_P(MixedGemm, WhatIsNotFiniteStaysInItsRow) {
+  ReplayableRng rng;
+  for (const Dtype a_dtype : {Dtype::f32, Dtype::bf16})
+    for (const float odd : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::quiet_NaN()}) {
+      Problem p = random_problem({20, 18, 40}, false, Dtype::s8, rng, a_dtype);
+      p.a.set(3 * 40 + 7, odd);
+      for (std::int64_t i = 0; i < p.b.size(); ++i)
+        if (p.b.get(i) == 0) p.b.set(i, 1);
+      for_every_kernel(table(), [&](const MixedGemmKernel& kernel) {
+        std::vector<float> y(20 * 18);
+        ASSERT_EQ(kernel.run(p.shape, p.input(), p.scale, y.data(), serial()), Status::ok);
+        for (std::size_t i = 0; i < y.size(); ++i) ASSERT_EQ(std::isfinite(y[i]), i / 18 != 3) << i;
+      });
+    }
 }
 
 TEST_P(MixedGemm, NothingToSum) {
@@ -150,10 +173,10 @@ TEST_P(MixedGemm, NothingToSum) {
   const std::int8_t b = 0;
   for_every_kernel(table(), [&](const MixedGemmKernel& kernel) {
     std::vector<float> y(6, 7);
-    ASSERT_EQ(kernel.run({2, 3, 0}, {&a, 0, 1, &b, Dtype::s8}, 2, y.data(), serial()), Status::ok);
+    ASSERT_EQ(kernel.run({2, 3, 0}, {&a, Dtype::f32, 0, 1, &b, Dtype::s8}, 2, y.data(), serial()), Status::ok);
     EXPECT_EQ(y, std::vector<float>(6, 0));
-    ASSERT_EQ(kernel.run({0, 3, 5}, {&a, 5, 1, &b, Dtype::s8}, 2, nullptr, serial()), Status::ok);
-    ASSERT_EQ(kernel.run({3, 0, 5}, {&a, 5, 1, &b, Dtype::s8}, 2, nullptr, serial()), Status::ok);
+    ASSERT_EQ(kernel.run({0, 3, 5}, {&a, Dtype::f32, 5, 1, &b, Dtype::s8}, 2, nullptr, serial()), Status::ok);
+    ASSERT_EQ(kernel.run({3, 0, 5}, {&a, Dtype::f32, 5, 1, &b, Dtype::s8}, 2, nullptr, serial()), Status::ok);
   });
 }
 
@@ -163,9 +186,11 @@ TEST_P(MixedGemm, WrongArguments) {
   for_every_kernel(table(), [&](const MixedGemmKernel& kernel) {
     float y[4] = {7, 7, 7, 7};
     for (const GemmShape& shape : {GemmShape{-1, 2, 2}, {2, -1, 2}, {2, 2, -1}})
-      EXPECT_EQ(kernel.run(shape, {a, 2, 1, b, Dtype::s8}, 1, y, serial()), Status::bad_shape);
+      EXPECT_EQ(kernel.run(shape, {a, Dtype::f32, 2, 1, b, Dtype::s8}, 1, y, serial()), Status::bad_shape);
     for (const Dtype dtype : {Dtype::bf16, Dtype::f16, Dtype::s4, Dtype::bits, Dtype::s32})
-      EXPECT_EQ(kernel.run({2, 2, 2}, {a, 2, 1, b, dtype}, 1, y, serial()), Status::bad_dtype);
+      EXPECT_EQ(kernel.run({2, 2, 2}, {a, Dtype::f32, 2, 1, b, dtype}, 1, y, serial()), Status::bad_dtype);
+    for (const Dtype dtype : {Dtype::f16, Dtype::s8, Dtype::s4, Dtype::bits, Dtype::s32})
+      EXPECT_EQ(kernel.run({2, 2, 2}, {a, dtype, 2, 1, b, Dtype::s8}, 1, y, serial()), Status::bad_dtype);
     for (const float value : y) EXPECT_EQ(value, 7);
   });
 }

@@ -206,58 +206,5 @@ TEST(Quantize, ThreadsDoNotShowInTheResult) {
   });
 }
 
-// Multiples of 1/8 whose sum float64 holds exactly: the mean has one right answer whatever the order.
-TEST(MeanAbs, ExactSumsGiveTheExactMean) {
-  ReplayableRng rng;
-  for (const Dtype dtype : float_types)
-    for (const std::int64_t count : {1, 2, 3, 7, 8, 9, 4095, 4096, 4097, 40000}) {
-      FloatRows row(1, count, dtype);
-      double sum = 0;
-      for (std::int64_t i = 0; i < count; ++i) {
-        row.set(0, i, static_cast<float>(rng.between(-100, 100)) * 0.125f);
-        sum += std::fabs(static_cast<double>(row.get(0, i)));
-      }
-      EXPECT_EQ(mean_abs(row.x.data(), dtype, count, serial()), static_cast<float>(sum / static_cast<double>(count)))
-          << count << " of " << name(dtype);
-    }
-}
-
-TEST(MeanAbs, SumsOfAnySizeAreAccumulatedInFloat64) {
-  ReplayableRng rng;
-  const std::int64_t count = 300001;
-  FloatRows row(1, count, Dtype::f32);
-  long double sum = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    row.set(0, i, std::ldexp(static_cast<float>(rng.between(-99999, 99999)), static_cast<int>(rng.between(-60, 20))));
-    sum += std::fabs(static_cast<long double>(row.get(0, i)));
-  }
-  const float mean = static_cast<float>(sum / count);
-  const float found = mean_abs(row.x.data(), Dtype::f32, count, serial());
-  EXPECT_LE(std::nextafter(mean, 0.0f), found);  // float64 may turn a last bit of the float32 result, no more
-  EXPECT_GE(std::nextafter(mean, infinity), found);
-}
-
-TEST(MeanAbs, FloatsThatFloat32CouldNotAddUp) {
-  FloatRows row(1, 100000, Dtype::f32);
-  for (std::int64_t i = 0; i < 100000; ++i) row.set(0, i, i == 0 ? 0x1p+27f : 1.0f);
-  EXPECT_EQ(mean_abs(row.x.data(), Dtype::f32, 100000, serial()), static_cast<float>((0x1p+27 + 99999) / 100000));
-}
-
-TEST(MeanAbs, TheNumberOfThreadsDoesNotShow) {
-  ReplayableRng rng;
-  for (const std::int64_t count : {5000, 100001, 300000}) {
-    FloatRows row(1, count, Dtype::f32);
-    for (std::int64_t i = 0; i < count; ++i)
-      row.set(0, i, std::ldexp(static_cast<float>(rng.between(-99999, 99999)), static_cast<int>(rng.between(-60, 20))));
-    const float alone = mean_abs(row.x.data(), Dtype::f32, count, serial());
-    for (const int threads : {1, 2, 3}) {
-      ThreadPool pool(threads);
-      EXPECT_EQ(mean_abs(row.x.data(), Dtype::f32, count, pool.parallel()), alone) << threads << " threads";
-    }
-  }
-}
-
-TEST(MeanAbs, NothingHasTheMeanZero) { EXPECT_EQ(mean_abs(nullptr, Dtype::f32, 0, serial()), 0.0f); }
-
 }  // namespace
 }  // namespace bie::kernels::test

@@ -253,6 +253,7 @@ PASSES = {
     "float_conv": "vfmadd231ps",
     "gradient": "vdivps",
     "input_grad": "vdivps",
+    "mean": "vaddpd",
     "planes": "vdivps",
     "sigmoid": "vdivps",
     "weight_only": "vaddps",

@@ -32,6 +32,8 @@ struct GradientKernel {
                          const Parallel&);
   /// out = sgn(t) * scale, sgn(0) = 0. t: f32, bf16, f16 or s8.
   Status (*sign_values)(const void* t, Dtype dtype, std::int64_t count, float scale, float* out, const Parallel&);
+  /// out = sgn(t), -1, 0 or 1; out may be t.
+  Status (*sign_codes)(const std::int8_t* t, std::int64_t count, std::int8_t* out, const Parallel&);
   /// sum = clamp(sum + grad, -127, 127).
   Status (*accumulate)(std::int8_t* sum, const std::int8_t* grad, std::int64_t count, const Parallel&);
 };

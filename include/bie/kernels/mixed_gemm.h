@@ -13,7 +13,8 @@
 namespace bie::kernels {
 
 struct MixedGemmInput {
-  const float* a;                ///< a[i * row + l * column], i < m, l < k: a matrix or its transpose
+  const void* a;                 ///< a[i * row + l * column], i < m, l < k: a matrix or its transpose
+  Dtype a_dtype;                 ///< f32 or bf16
   std::int64_t a_row, a_column;  ///< elements; one of them is 1
   const void* b;                 ///< [k][n], dense: whole numbers of magnitude <= 256
   Dtype b_dtype;                 ///< f32 or s8
@@ -23,7 +24,7 @@ struct MixedGemmInput {
 ///
 /// A sum is taken with the accuracy of float32. Its order is not part of the contract, but it depends on the shape
 /// alone: a kernel gives the same bits whatever the threads. Where a holds infinity or NaN, results of its row may be
-/// NaN. Status::bad_shape for negative sizes, bad_dtype for another b.
+/// NaN. Status::bad_shape for negative sizes, bad_dtype for another a or b.
 struct MixedGemmKernel {
   const char* name;
   Isa isa;

@@ -24,11 +24,17 @@ struct QuantizeKernel {
 };
 Table<QuantizeKernel> quantize_table();
 
-/// Mean of |x| over `count` dense elements (f32, bf16, f16), accumulated in float64 in a fixed order, so that the
-/// number of threads does not show; rounded to float32. 0 for count = 0.
-float mean_abs(const void* x, Dtype dtype, std::int64_t count, const Parallel&);
-/// mean(x), summed as mean_abs is.
-float mean(const void* x, Dtype dtype, std::int64_t count, const Parallel&);
+/// Means of `count` dense elements (f32, bf16, f16), accumulated in float64 in a fixed order, so that neither the
+/// kernel nor the number of threads shows; rounded to float32. 0 for count = 0.
+struct MeanKernel {
+  const char* name;
+  Isa isa;
+  bool (*accepts)(const std::int64_t& count);
+  /// Of |x|.
+  float (*magnitudes)(const void* x, Dtype dtype, std::int64_t count, const Parallel&);
+  float (*elements)(const void* x, Dtype dtype, std::int64_t count, const Parallel&);
+};
+Table<MeanKernel> mean_table();
 
 /// Whether all codes lie in [lo, hi], int8 bounds.
 bool codes_within(const std::int8_t* codes, std::int64_t count, int lo, int hi, const Parallel&);

@@ -70,6 +70,7 @@ void for_each_table(const Visit& visit) {
   visit("sign_pack", sign_pack_table());
   visit("int4_pack", int4_pack_table());
   visit("quantize", quantize_table());
+  visit("mean", mean_table());
   visit("amax_codes", amax_codes_table());
   visit("gradient", gradient_table());
   visit("input_grad", input_grad_table());

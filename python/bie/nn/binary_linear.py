@@ -185,4 +185,5 @@ class PlainBinaryLinear(PackedSignsLinear):
             options = options | {"in_features": self.in_features}
         else:
             x = x.float()
-        return ops.binary_linear(x, weight, ONE, ONE, **options)
+        with torch.autocast(x.device.type, enabled=False):  # 16 bits do not hold the counts
+            return ops.binary_linear(x, weight, ONE, ONE, **options)

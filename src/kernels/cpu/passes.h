@@ -18,11 +18,21 @@
 
 namespace bie::kernels::cpu {
 
+/// Elements whose sum is one term of a mean.
+inline constexpr std::int64_t mean_block = 4096;
+
+/// Sums of elements [first, first + count), of each block one; `first` begins a block.
+struct MeanPasses {
+  void (*magnitudes)(const void* x, Dtype dtype, std::int64_t first, std::int64_t count, double* sums);
+  void (*elements)(const void* x, Dtype dtype, std::int64_t first, std::int64_t count, double* sums);
+};
+
 struct GradientPasses {
   void (*quantized_values)(const float* x, std::int64_t count, float step, float lo, float hi, float by, float* out);
   void (*code_values)(const std::int8_t* codes, std::int64_t count, float by, float* out);
-  void (*mask_clipped)(float* grad, const float* w, std::int64_t count, float step, float lo, float hi);
+  void (*mask_outside)(float* grad, const float* w, std::int64_t count, float low, float high);
   void (*sign_values)(const void* t, Dtype dtype, std::int64_t first, std::int64_t count, float by, float* out);
+  void (*sign_codes)(const std::int8_t* t, std::int64_t count, std::int8_t* out);
   void (*accumulate)(std::int8_t* sum, const std::int8_t* grad, std::int64_t count);
 };
 
@@ -203,6 +213,7 @@ struct SigmoidPasses {
 
 #define BIE_PASSES(set)                                 \
   namespace set {                                       \
+  extern const MeanPasses mean_passes;                  \
   extern const GradientPasses gradient_passes;          \
   extern const InputGradPasses input_grad_passes;       \
   extern const AmaxCodesPasses amax_codes_passes;       \

@@ -141,6 +141,8 @@ struct BinaryConv2d {
                    a.padding_value, a.kernel_size, a.anchor, a.panels);
   }
 
+  static WeightCodes codes_of(const Args&) { return {}; }
+
   static void save(SavedData& to, const Args& a) {
     const Geometry g = check_geometry(a);
     to["stride"] = a.stride.vec();

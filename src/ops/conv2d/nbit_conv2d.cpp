@@ -168,6 +168,8 @@ struct Conv2d {
                    a.kernel_size, a.eps, a.reference_grad, a.anchor, a.panels);
   }
 
+  static WeightCodes codes_of(const Args&) { return {}; }
+
   static void save(SavedData& to, const Args& a) {
     const Geometry g = check_geometry<W>(a, is_there(a.anchor));
     to["stride"] = a.stride.vec();

@@ -32,7 +32,13 @@ auto find_layer_op(const char* suffix = "") {
   return find_op<Signature>((std::string("bie::") + W::op_name + suffix).c_str());
 }
 
-/// Layer: Args, call(args), save(saved_data, args) and call_backward(saved_data, g, saved tensors, weight_grad).
+/// Codes of a float weight with their scale, found once for both passes; undefined where each pass finds its own.
+struct WeightCodes {
+  at::Tensor codes, scale;
+};
+
+/// Layer: Args, call(args), save(saved_data, args), codes_of(args) and call_backward(saved_data, g, saved tensors,
+/// weight_grad); saved are x, weight, scale_a, scale_w, bias_a, codes.
 template <class Layer>
 struct LayerFunction : torch::autograd::Function<LayerFunction<Layer>> {
   using Args = typename Layer::Args;
@@ -42,12 +48,18 @@ struct LayerFunction : torch::autograd::Function<LayerFunction<Layer>> {
                             const at::Tensor& scale_a, const OptTensor& scale_w, const OptTensor& bias_a,
                             const OptTensor& anchor, const Args& a) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    ctx->save_for_backward({x, weight, scale_a, value_or_none(scale_w), value_or_none(bias_a)});
+    const WeightCodes found = Layer::codes_of(a);
+    ctx->save_for_backward({x, weight, scale_a, found.codes.defined() ? found.scale : value_or_none(scale_w),
+                            value_or_none(bias_a), found.codes});
     Layer::save(ctx->saved_data, a);
     // Edges count only defined tensors: x, weight, scale_a, then those of scale_w, bias_a and anchor that are there.
     ctx->saved_data["weight_edge"] =
         weight_edge(Layer::op_name, x, weight, anchor, 3 + is_there(scale_w) + is_there(bias_a));
-    return Layer::call(a);
+    if (!found.codes.defined()) return Layer::call(a);
+    Args coded = a;
+    coded.weight = found.codes;
+    coded.scale_w = found.scale;
+    return Layer::call(coded);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,

@@ -12,6 +12,12 @@
 
 namespace bie::ops {
 
+/// Whether a tensor is one of numbers on the CPU, and none of a trace.
+inline bool is_plain_cpu(const at::Tensor& t) {
+  constexpr c10::DispatchKeySet of_traces({c10::DispatchKey::Python, c10::DispatchKey::Functionalize});
+  return t.device().is_cpu() && !t.key_set().has_any(of_traces);
+}
+
 /// Kernel operands of a forward pass.
 struct Operands {
   Quantiser quantiser;

@@ -1,5 +1,6 @@
 // q8_linear and q4_linear: checks, shapes, forward and backward (docs/spec/nbit-linear.md).
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <torch/library.h>
 
 #include "bie/ops.h"
@@ -191,11 +192,30 @@ struct Linear {
     to["plain_codes"] = check_features<W>(a).plain;
   }
 
+  /// On the CPU, where reading the weight again takes longer than keeping a byte of each element. A 4-bit weight of one
+  /// input would count as packed.
+  static WeightCodes codes_of(const Args& a) {
+    if (!is_plain_cpu(a.weight) || is_codes(a.weight) || a.weight.dim() != 2 || (W::packs && a.weight.size(1) == 1))
+      return {};
+    const WeightStep step = weight_step(W::op_name, a.weight, value_or_none(a.scale_w), a.eps, W::range);
+    return {quantize_codes(W::op_name, a.weight, step.scale, step.floor, W::range),
+            at::full({}, step.scale.value, a.weight.options().dtype(at::kFloat))};
+  }
+
   static Grads call_backward(SavedData& from, const at::Tensor& g, const torch::autograd::variable_list& saved,
                              std::optional<at::ScalarType> weight_grad) {
     static const auto op = find_layer_op<W, Backward::Signature>("_backward");
-    return op.call(g, saved[0], saved[1], saved[2], none_if_undefined(saved[3]), none_if_undefined(saved[4]),
-                   from["eps"].toDouble(), from["reference_grad"].toBool(), from["plain_codes"].toBool(), weight_grad);
+    const at::Tensor &weight = saved[1], &codes = saved[5];
+    const double eps = from["eps"].toDouble();
+    const bool reference = from["reference_grad"].toBool(), masks = codes.defined() && weight_grad && !reference;
+    Grads grads = op.call(g, saved[0], codes.defined() ? codes : weight, saved[2], none_if_undefined(saved[3]),
+                          none_if_undefined(saved[4]), eps, reference, codes.defined() || from["plain_codes"].toBool(),
+                          masks ? at::kFloat : weight_grad);
+    if (!masks) return grads;
+    at::Tensor& grad = std::get<1>(grads);
+    grad = mask_clipped(grad, weight.to(at::kFloat), weight_step(W::op_name, weight, saved[3], eps, W::range), W::range)
+               .to(*weight_grad);
+    return grads;
   }
 };
 

@@ -17,7 +17,7 @@ const WeightOnlyQ8Tile weight_only_q8_tile{};
 
 namespace avx512bw {
 const Tile b1xb1_tile{}, s8xs8_tile{}, s4xs4_tile{};
-const MixedTile mixed_tile{};
+const MixedTile mixed_tile{}, mixed_tile_of_bf16{};
 const WeightOnlyTile weight_only_tile{};
 const FloatConvPasses float_conv_passes{};
 const DoubleGemmTile double_gemm_tile{};
@@ -40,7 +40,7 @@ void pack_int4(const std::int8_t*, std::int64_t, std::uint8_t*) {}
 
 namespace amx {
 const Tile s8xs8_tile{}, s4xs4_tile{};
-const MixedTile mixed_tile{};
+const MixedTile mixed_tile{}, mixed_tile_of_bf16{};
 const WeightOnlyQ8Tile weight_only_q8_tile{};
 }  // namespace amx
 

@@ -1,16 +1,18 @@
 // mixed tile: tdpbf16ps. A float32 is the sum of three bfloat16 parts and a code is one, so a product of 24 bits is
-// three products of tiles. a: two tiles of 16 rows, [step][part][row][32 of k]; b: [pair of k][column][2], bfloat16.
+// three products of tiles, and one of bfloat16 is one. a: two tiles of 16 rows, [step][part][row][32 of k]; b: [pair of
+// k][column][2], bfloat16.
 #include "kernels/cpu/gemm/mixed_gemm.h"
 
 #include "kernels/cpu/amx/tiles.h"
 
 namespace bie::kernels::cpu::BIE_AMX_SET {
 
-extern const MixedTile mixed_tile;
+extern const MixedTile mixed_tile, mixed_tile_of_bf16;
 
 namespace {
 
-constexpr int most_rows = 32, most_columns = 32, step = 32, parts = 3;
+constexpr int most_rows = 32, most_columns = 32, step = 32;
+constexpr int float_parts = 3;
 constexpr int tile_rows = 16, tile_row_bytes = 64, tile_bytes = tile_rows * tile_row_bytes;
 
 std::int64_t steps_of(std::int64_t k) { return (k + step - 1) / step; }
@@ -27,21 +29,57 @@ __m512i lead(__m512& rest) {
 /// Two vectors of float32 whose last 16 bits are 0 as bfloat16, those of `even` and `odd` by turns.
 __m512i pairs(__m512i even, __m512i odd) { return _mm512_or_si512(_mm512_srli_epi32(even, 16), odd); }
 
-/// Splits one tile of rows into bfloat16 parts; 32 consecutive elements of a matrix row become one row of the AMX tile.
+/// Which of 16 elements from `first` on are among `left`.
+__mmask16 among(std::int64_t left, int first) {
+  return static_cast<__mmask16>(left >= first + 16 ? 0xffff : left <= first ? 0 : (1 << (left - first)) - 1);
+}
+
+/// Where 16 rows of a tile begin.
+__m512i row_places() {
+  return _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                            _mm512_set1_epi32(tile_row_bytes));
+}
+
+/// One tile of rows of bfloat16; 32 consecutive elements of a matrix row become one row of the AMX tile.
+void copy_rows(const MixedSplitArgs& a) {
+  for (std::int64_t s = 0; s < steps_of(a.k); ++s) {
+    const std::int64_t left = a.k - s * step;
+    const auto here = static_cast<__mmask32>(among(left, 0) | static_cast<std::uint32_t>(among(left, 16)) << 16);
+    for (int r = 0; r < a.rows; ++r) {
+      const auto* const from = static_cast<const std::uint16_t*>(a.a) + r * a.row + s * step;
+      _mm512_store_si512(static_cast<char*>(a.out) + s * tile_bytes + r * tile_row_bytes,
+                         _mm512_maskz_loadu_epi16(here, from));
+    }
+  }
+}
+
+/// The same, where 16 neighbours are a column of the tile.
+void copy_columns(const MixedSplitArgs& a) {
+  const auto here = static_cast<__mmask16>(0xffff >> (16 - a.rows));
+  const __m512i places = row_places();
+  const auto column = [&a, here](std::int64_t l) {
+    if (l >= a.k) return _mm512_setzero_si512();
+    const auto* const from = static_cast<const std::uint16_t*>(a.a) + l * a.column;
+    return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(here, from));
+  };
+  for (std::int64_t l = 0; l < steps_of(a.k) * step; l += 2)
+    _mm512_i32scatter_epi32(static_cast<char*>(a.out) + l / step * tile_bytes + 2 * (l % step), places,
+                            _mm512_or_si512(column(l), _mm512_slli_epi32(column(l + 1), 16)), 1);
+}
+
+/// One tile of rows of float32 as bfloat16 parts.
 void split_rows(const MixedSplitArgs& a) {
   const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
   for (std::int64_t s = 0; s < steps_of(a.k); ++s) {
-    char* const out = static_cast<char*>(a.out) + s * parts * tile_bytes;
+    char* const out = static_cast<char*>(a.out) + s * float_parts * tile_bytes;
     const std::int64_t left = a.k - s * step;
-    const auto here = [left](int first) {
-      return static_cast<__mmask16>(left >= first + 16 ? 0xffff : left <= first ? 0 : (1 << (left - first)) - 1);
-    };
     for (int r = 0; r < a.rows; ++r) {
-      const float* const from = a.a + r * a.row + s * step;
-      const __m512 low = _mm512_maskz_loadu_ps(here(0), from), high = _mm512_maskz_loadu_ps(here(16), from + 16);
+      const float* const from = static_cast<const float*>(a.a) + r * a.row + s * step;
+      const __m512 low = _mm512_maskz_loadu_ps(among(left, 0), from);
+      const __m512 high = _mm512_maskz_loadu_ps(among(left, 16), from + 16);
       __m512 x = _mm512_permutex2var_ps(low, even, high), y = _mm512_permutex2var_ps(low, odd, high);
-      for (int p = 0; p < parts; ++p) {
+      for (int p = 0; p < float_parts; ++p) {
         const __m512i top = lead(x);
         _mm512_store_si512(out + p * tile_bytes + r * tile_row_bytes, pairs(top, lead(y)));
       }
@@ -51,29 +89,34 @@ void split_rows(const MixedSplitArgs& a) {
 
 /// The same, where 16 neighbours are a column of the tile.
 void split_columns(const MixedSplitArgs& a) {
-  const __m512i places = _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
-                                            _mm512_set1_epi32(tile_row_bytes));
+  const __m512i places = row_places();
+  const auto* const from = static_cast<const float*>(a.a);
   const auto here = static_cast<__mmask16>(0xffff >> (16 - a.rows));
   for (std::int64_t l = 0; l < steps_of(a.k) * step; l += 2) {
-    char* const out = static_cast<char*>(a.out) + l / step * parts * tile_bytes + 2 * (l % step);
-    __m512 x = _mm512_maskz_loadu_ps(l < a.k ? here : __mmask16(0), a.a + l * a.column);
-    __m512 y = _mm512_maskz_loadu_ps(l + 1 < a.k ? here : __mmask16(0), a.a + (l + 1) * a.column);
-    for (int p = 0; p < parts; ++p) {
+    char* const out = static_cast<char*>(a.out) + l / step * float_parts * tile_bytes + 2 * (l % step);
+    __m512 x = _mm512_maskz_loadu_ps(l < a.k ? here : __mmask16(0), from + l * a.column);
+    __m512 y = _mm512_maskz_loadu_ps(l + 1 < a.k ? here : __mmask16(0), from + (l + 1) * a.column);
+    for (int p = 0; p < float_parts; ++p) {
       const __m512i top = lead(x);
       _mm512_i32scatter_epi32(out + p * tile_bytes, places, pairs(top, lead(y)), 1);
     }
   }
 }
 
+template <int parts>
 void split(const MixedSplitArgs& a) {
+  constexpr std::int64_t element = parts == 1 ? 2 : 4;
   const std::int64_t bytes = steps_of(a.k) * parts * tile_bytes;
   if (a.rows < most_rows) std::memset(a.out, 0, static_cast<std::size_t>(2 * bytes));
   MixedSplitArgs tile = a;
   for (int row = 0; row < a.rows; row += tile_rows) {
-    tile.a = a.a + row * a.row;
+    tile.a = static_cast<const char*>(a.a) + row * a.row * element;
     tile.rows = a.rows - row < tile_rows ? a.rows - row : tile_rows;
     tile.out = static_cast<char*>(a.out) + row / tile_rows * bytes;
-    a.column == 1 ? split_rows(tile) : split_columns(tile);
+    if (parts == 1)
+      a.column == 1 ? copy_rows(tile) : copy_columns(tile);
+    else
+      a.column == 1 ? split_rows(tile) : split_columns(tile);
   }
 }
 
@@ -101,7 +144,7 @@ void open_as(const MixedOpenArgs& a) {
 
 void open(const MixedOpenArgs& a) { a.dtype == Dtype::f32 ? open_as<float>(a) : open_as<std::int8_t>(a); }
 
-template <bool two>
+template <int parts, bool two>
 void multiply(const MixedTileArgs& a, float* sums) {
   zero_tile<0>();
   zero_tile<1>();
@@ -131,9 +174,10 @@ void multiply(const MixedTileArgs& a, float* sums) {
   if (two) store_tile<3>(sums + tile_rows * most_columns + 16, stride);
 }
 
+template <int parts>
 void run(const MixedTileArgs& a) {
   alignas(64) float sums[most_rows * most_columns];
-  a.rows > tile_rows ? multiply<true>(a, sums) : multiply<false>(a, sums);
+  a.rows > tile_rows ? multiply<parts, true>(a, sums) : multiply<parts, false>(a, sums);
   const __m512 scale = _mm512_set1_ps(a.scale);
   for (int v = 0; 16 * v < a.columns; ++v) {
     const auto here = static_cast<__mmask16>(a.columns >= 16 * v + 16 ? 0xffff : (1 << (a.columns - 16 * v)) - 1);
@@ -146,9 +190,13 @@ void run(const MixedTileArgs& a) {
   }
 }
 
+template <int parts>
+constexpr MixedTile tile_of = {most_rows,  most_columns,    step,         2 * parts, 2, 1024, split<parts>, open,
+                               run<parts>, configure_tiles, release_tiles};
+
 }  // namespace
 
-const MixedTile mixed_tile = {most_rows, most_columns,    step,         2 * parts, 2, 1024, split, open,
-                              run,       configure_tiles, release_tiles};
+const MixedTile mixed_tile = tile_of<float_parts>;
+const MixedTile mixed_tile_of_bf16 = tile_of<1>;
 
 }  // namespace bie::kernels::cpu::BIE_AMX_SET

@@ -10,21 +10,33 @@ namespace {
 
 constexpr int tile_rows = 12, tile_columns = 32;
 
-void split(const MixedSplitArgs& a) {
-  float* out = static_cast<float*>(a.out);
-  if (a.row == 1) {
-    const auto here = static_cast<__mmask16>((1 << a.rows) - 1), all = static_cast<__mmask16>((1 << tile_rows) - 1);
-    for (std::int64_t l = 0; l < a.k; ++l)
-      _mm512_mask_storeu_ps(out + l * tile_rows, all, _mm512_maskz_loadu_ps(here, a.a + l * a.column));
-    return;
-  }
-  for (std::int64_t l = 0; l < a.k; ++l)
-    for (int r = 0; r < tile_rows; ++r) *out++ = r < a.rows ? a.a[r * a.row + l] : 0.0f;
+struct Bf16 {
+  std::uint16_t bits;
+};
+
+__m512 values(const Bf16* a, __mmask16 here) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(here, a)), 16));
 }
+float value(float x) { return x; }
+float value(Bf16 x) { return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(x.bits) << 16))); }
 
 __m512 values(const float* b, __mmask16 here) { return _mm512_maskz_loadu_ps(here, b); }
 __m512 values(const std::int8_t* b, __mmask16 here) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(here, b)));
+}
+
+template <class T>
+void split(const MixedSplitArgs& a) {
+  const T* const from = static_cast<const T*>(a.a);
+  float* out = static_cast<float*>(a.out);
+  if (a.row == 1) {
+    const auto here = static_cast<__mmask16>((1 << a.rows) - 1), all = static_cast<__mmask16>((1 << tile_rows) - 1);
+    for (std::int64_t l = 0; l < a.k; ++l)
+      _mm512_mask_storeu_ps(out + l * tile_rows, all, values(from + l * a.column, here));
+    return;
+  }
+  for (std::int64_t l = 0; l < a.k; ++l)
+    for (int r = 0; r < tile_rows; ++r) *out++ = r < a.rows ? value(from[r * a.row + l]) : 0.0f;
 }
 
 template <class T>
@@ -78,6 +90,7 @@ void run(const MixedTileArgs& a) { run_any(a, std::make_integer_sequence<int, ti
 
 }  // namespace
 
-const MixedTile mixed_tile = {tile_rows, tile_columns, 1, 4, 4, 256, split, open, run};
+const MixedTile mixed_tile = {tile_rows, tile_columns, 1, 4, 4, 256, split<float>, open, run};
+const MixedTile mixed_tile_of_bf16 = {tile_rows, tile_columns, 1, 4, 4, 256, split<Bf16>, open, run};
 
 }  // namespace bie::kernels::cpu::avx512bw

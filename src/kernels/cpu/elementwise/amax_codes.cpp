@@ -83,8 +83,9 @@ Status binary_init(const void* w, Dtype dtype, std::int64_t count, std::int8_t* 
   if (count == 0) return Status::bad_shape;
   const Extremes all = extremes_of<passes>(w, dtype, count, 1, parallel);
   if (!all.all_finite) return Status::not_finite;
-  *scale = mean_abs(w, dtype, count, parallel);
-  const float centre = mean(w, dtype, count, parallel);
+  const MeanKernel& means = mean_table().back();  // once a layer
+  *scale = means.magnitudes(w, dtype, count, parallel);
+  const float centre = means.elements(w, dtype, count, parallel);
   if (!std::isfinite(all.max - centre)) return Status::bad_scale;
   const AmaxFactor factor = centred_factor(all.max, centre);
   return cpu::for_elements(count, parallel, [&](std::int64_t begin, std::int64_t end) {

@@ -1,7 +1,10 @@
 // The kernels of gradient, best first.
 #include "bie/kernels/gradient.h"
 
+#include <cstdint>
+
 #include "kernels/arithmetic/codes.h"
+#include "kernels/arithmetic/float_bits.h"
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/passes.h"
 
@@ -24,12 +27,28 @@ Status code_values(const std::int8_t* codes, std::int64_t count, float scale, fl
   });
 }
 
+/// The largest float whose quotient by step rounds to at most `bound`: a comparison with it replaces a division. Places
+/// are those of floats in their order.
+float last_inside(float bound, float step) {
+  const auto at = [](std::int64_t place) {
+    const float magnitude = float_from_bits(static_cast<std::uint32_t>(place < 0 ? -place : place));
+    return place < 0 ? -magnitude : magnitude;
+  };
+  std::int64_t inside = -0x7f800000, outside = 0x7f800000;  // infinity
+  while (outside - inside > 1) {
+    const std::int64_t middle = (inside + outside) / 2;
+    (at(middle) / step <= bound ? inside : outside) = middle;
+  }
+  return at(inside);
+}
+
 template <const cpu::GradientPasses& passes>
 Status mask_clipped(float* grad, const float* w, std::int64_t count, float scale, const CodeBounds& codes,
                     const Parallel& parallel) {
   const float step = lifted(scale, codes.floor);
+  const float low = -last_inside(-codes.lo, step), high = last_inside(codes.hi, step);
   return cpu::for_elements(count, parallel, [&](std::int64_t begin, std::int64_t end) {
-    passes.mask_clipped(grad + begin, w + begin, end - begin, step, codes.lo, codes.hi);
+    passes.mask_outside(grad + begin, w + begin, end - begin, low, high);
   });
 }
 
@@ -38,6 +57,13 @@ Status sign_values(const void* t, Dtype dtype, std::int64_t count, float scale, 
   if (!is_float(dtype) && dtype != Dtype::s8) return Status::bad_dtype;
   return cpu::for_elements(count, parallel, [&](std::int64_t begin, std::int64_t end) {
     passes.sign_values(t, dtype, begin, end - begin, scale, out);
+  });
+}
+
+template <const cpu::GradientPasses& passes>
+Status sign_codes(const std::int8_t* t, std::int64_t count, std::int8_t* out, const Parallel& parallel) {
+  return cpu::for_elements(count, parallel, [&](std::int64_t begin, std::int64_t end) {
+    passes.sign_codes(t + begin, end - begin, out + begin);
   });
 }
 
@@ -57,6 +83,7 @@ constexpr GradientKernel kernel(const char* name, Isa isa) {
           code_values<passes>,
           mask_clipped<passes>,
           sign_values<passes>,
+          sign_codes<passes>,
           accumulate<passes>};
 }
 

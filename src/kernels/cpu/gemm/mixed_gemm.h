@@ -1,8 +1,8 @@
 // Interface between an ISA folder and the driver of mixed_gemm: plain structs and function pointers (tile.h says why).
 //
-// AVX-512 multiplies float32, AMX three bfloat16 parts of it; the only other kernel is the reference. Where the
-// reference would be chosen, and on Intel's CPUs without AMX, src/ops/backend/cpu/output_grad.cpp takes torch's
-// product.
+// AVX-512 multiplies float32, AMX three bfloat16 parts of it, or one of bfloat16; the only other kernel is the
+// reference. Where the reference would be chosen, and on Intel's CPUs without AMX, src/ops/backend/cpu/output_grad.cpp
+// takes torch's product.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace bie::kernels::cpu {
 
 /// Rows of a in the tile's layout; zeros stand for missing rows and for elements beyond k.
 struct MixedSplitArgs {
-  const float* a;
+  const void* a;
   std::int64_t row, column;  ///< elements, as in MixedGemmInput
   int rows;                  ///< 1 .. those of a tile
   std::int64_t k;
@@ -42,6 +42,7 @@ struct MixedTileArgs {
   float scale;
 };
 
+/// A tile for a of one dtype.
 struct MixedTile {
   int rows, columns;
   int step;              ///< of k
@@ -59,10 +60,10 @@ Status run_mixed_gemm(const MixedTile& tile, const GemmShape& shape, const Mixed
                       const Parallel& parallel);
 
 namespace avx512bw {
-extern const MixedTile mixed_tile;
+extern const MixedTile mixed_tile, mixed_tile_of_bf16;
 }
 namespace amx {
-extern const MixedTile mixed_tile;
+extern const MixedTile mixed_tile, mixed_tile_of_bf16;
 }
 
 }  // namespace bie::kernels::cpu

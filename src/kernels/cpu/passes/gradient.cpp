@@ -13,8 +13,8 @@ void code_values(const std::int8_t* codes, std::int64_t count, float by, float* 
   for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(codes[i]) * by;
 }
 
-void mask_clipped(float* grad, const float* w, std::int64_t count, float step, float lo, float hi) {
-  for (std::int64_t i = 0; i < count; ++i) grad[i] *= inside_range(w[i] / step, lo, hi);
+void mask_outside(float* grad, const float* w, std::int64_t count, float low, float high) {
+  for (std::int64_t i = 0; i < count; ++i) grad[i] *= inside_range(w[i], low, high);
 }
 
 void sign_values(const void* t, Dtype dtype, std::int64_t first, std::int64_t count, float by, float* out) {
@@ -26,6 +26,10 @@ void sign_values(const void* t, Dtype dtype, std::int64_t first, std::int64_t co
   });
 }
 
+void sign_codes(const std::int8_t* t, std::int64_t count, std::int8_t* out) {
+  for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<std::int8_t>((t[i] > 0) - (t[i] < 0));
+}
+
 void accumulate(std::int8_t* sum, const std::int8_t* grad, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     const int both = sum[i] + grad[i], above = both < -127 ? -127 : both;
@@ -35,7 +39,7 @@ void accumulate(std::int8_t* sum, const std::int8_t* grad, std::int64_t count) {
 
 }  // namespace
 
-const GradientPasses BIE_PASS_SET::gradient_passes = {quantized_values, code_values, mask_clipped, sign_values,
-                                                      accumulate};
+const GradientPasses BIE_PASS_SET::gradient_passes = {quantized_values, code_values, mask_outside,
+                                                      sign_values,      sign_codes,  accumulate};
 
 }  // namespace bie::kernels::cpu

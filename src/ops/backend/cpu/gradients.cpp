@@ -20,9 +20,15 @@ const kernels::GradientKernel& row_of(const at::Tensor& t) {
 
 class CpuGradients final : public Gradients {
   at::Tensor sign_values(const at::Tensor& t, const Scale& scale, at::ScalarType dtype) const override {
-    if (dtype == at::kChar) return t.sign().to(at::kChar);
     const at::MemoryFormat layout = t.suggest_memory_format();
     const at::Tensor dense = t.contiguous(layout);
+    if (dtype == at::kChar) {
+      if (t.scalar_type() != at::kChar) return t.sign().to(at::kChar);
+      at::Tensor codes = at::empty(dense.sizes(), dense.options(), layout);
+      check_status(op_name, row_of(t).sign_codes(dense.const_data_ptr<std::int8_t>(), t.numel(),
+                                                 codes.mutable_data_ptr<std::int8_t>(), torch_parallel()));
+      return codes;
+    }
     at::Tensor signs = at::empty(dense.sizes(), dense.options().dtype(dtype), layout);
     check_status(op_name,
                  row_of(t).sign_values(dense.const_data_ptr(), kernel_dtype(op_name, "a tensor of signs", t), t.numel(),

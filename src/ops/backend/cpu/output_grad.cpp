@@ -2,7 +2,6 @@
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/sign.h>
 
 #include <algorithm>
 
@@ -10,13 +9,15 @@
 #include "ops/backend/cpu/backend.h"
 #include "ops/backend/cpu/products.h"
 #include "ops/backend/cpu/torch_parallel.h"
+#include "ops/backend/gradients.h"
 
 namespace bie::ops::cpu {
 namespace {
 
 class CpuOutputGrad final : public OutputGrad {
  public:
-  CpuOutputGrad(const char* op, const at::Tensor& g) : op_(op), g_(g.to(at::kFloat)) {}
+  CpuOutputGrad(const char* op, const at::Tensor& g)
+      : op_(op), g_(g.scalar_type() == at::kBFloat16 ? g : g.to(at::kFloat)) {}
 
   InputGrads input_grads(const Factor& f, const Scale& scale, const LinearInput& in, const kernels::InputRule& rule,
                          bool want_codes) const override {
@@ -27,6 +28,8 @@ class CpuOutputGrad final : public OutputGrad {
   Scaled multiplied(const Factor& f, const Scale& scale, bool transposed) const override {
     const at::Tensor side = transposed ? g_.mT() : g_;
     if (const at::Tensor result = mixed_product(side, f, scale); result.defined()) return {result};
+    if (g_.scalar_type() == at::kBFloat16)
+      return CpuOutputGrad(op_, g_.to(at::kFloat)).multiplied(f, scale, transposed);
     const std::int64_t all = f.operand.size(-1), columns = columns_at_once(f.operand);
     if (columns >= all) {
       const at::Tensor values = f.values(f.operand, at::kFloat, scale);
@@ -61,11 +64,12 @@ class CpuOutputGrad final : public OutputGrad {
     const Codes codes = f.codes ? f.codes() : Codes();
     const bool bytes = codes.values.defined() && codes.values.scalar_type() == at::kChar;
     const at::Tensor b = !bytes        ? f.values(f.operand, at::kFloat, unit_scale)
-                         : codes.signs ? codes.values.sign().contiguous()
+                         : codes.signs ? gradients().sign_values(codes.values, unit_scale, at::kChar)
                                        : codes.values.contiguous();
-    at::Tensor y = at::empty({shape.m, shape.n}, g_.options());
-    const kernels::MixedGemmInput in = {side.const_data_ptr<float>(), side.stride(0), side.stride(1),
-                                        b.const_data_ptr(), bytes ? kernels::Dtype::s8 : kernels::Dtype::f32};
+    at::Tensor y = at::empty({shape.m, shape.n}, g_.options().dtype(at::kFloat));
+    const kernels::MixedGemmInput in = {side.const_data_ptr(), kernel_dtype(op_, "g", side),
+                                        side.stride(0),        side.stride(1),
+                                        b.const_data_ptr(),    bytes ? kernels::Dtype::s8 : kernels::Dtype::f32};
     check_status(op_, kernel.run(shape, in, scale.value, y.mutable_data_ptr<float>(), torch_parallel()));
     return y;
   }

@@ -30,7 +30,8 @@ class CpuQuantizers final : public Quantizers {
   Scale mean_scale(const char* op, const char* name, const at::Tensor& x, double c, float floor) const override {
     const kernels::Dtype dtype = kernel_dtype(op, name, x);
     const at::Tensor dense = x.contiguous();
-    const float mean = kernels::mean_abs(dense.const_data_ptr(), dtype, x.numel(), torch_parallel());
+    const kernels::MeanKernel& kernel = chosen(op, kernels::mean_table(), x.numel());
+    const float mean = kernel.magnitudes(dense.const_data_ptr(), dtype, x.numel(), torch_parallel());
     const float step = static_cast<float>(static_cast<double>(mean) * c);
     TORCH_CHECK_VALUE(std::isfinite(step), op, ": ", name, " holds NaN or infinity");
     return {std::max(step, floor), {}};
