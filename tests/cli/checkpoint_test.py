@@ -12,6 +12,7 @@ WAYS = {
     "1 bit": ["--bits", "1"],
     "1 bit, float weights, sgd": ["--bits", "1", "--weights", "float", "--optimizer", "sgd"],
     "4 bits, adam, augmented": ["--bits", "4", "--optimizer", "adam", "--no-norm", "--augment", "crop-flip"],
+    "4 bits, precision of bfloat16": ["--bits", "4", "--precision", "bfloat16"],
     "8 bits, int8 weights, bfloat16": ["--bits", "8", "--weights", "int8", "--bfloat16-moments", "--quantise-first"],
 }
 LONG = ["--hidden", "128", "--depth", "2", "--epochs", "8"]

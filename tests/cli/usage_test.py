@@ -190,6 +190,14 @@ REFUSED = {
         ["train", "--compat", "bie-0.2.6", "--gradients", "exact", *TINY],
         ["--gradients exact", "--compat bie-0.2.6"],
     ),
+    "a precision of no name": (
+        ["train", *TINY, "--precision", "half"],
+        ["--precision: expected float32 or bfloat16, got 'half'"],
+    ),
+    "class weights of no name": (
+        ["train", *TINY, "--class-weights", "equal"],
+        ["--class-weights: expected none or balanced, got 'equal'"],
+    ),
     "batch of one": (["train", *TINY, "--batch", "1"], ["epochs and batch: expected at least 1 and 2, got 1 and 1"]),
     "lr not a number": (["train", *TINY, "--lr", "nan"], ["nan"]),
     "negative lr": (["train", *TINY, "--integer-lr", "-1"], ["integer_lr: expected a positive number, got -1"]),

@@ -365,6 +365,7 @@ TEST_F(Resume, TheCheckpointOfAnotherRunIsRefused) {
   expect(": warmup is 0.5", [](Way& w, auto&) { w.options.warmup = 0.5; });
   expect(": wide_gradients is true", [](Way& w, auto&) { w.options.wide_gradients = true; });
   expect(": moments is \"bfloat16\"", [](Way& w, auto&) { w.options.moments = optim::MomentType::bfloat16; });
+  expect(": precision is \"bfloat16\"", [](Way& w, auto&) { w.options.bfloat16 = true; });
   expect("step floor 0.5", [](Way& w, auto&) { w.guard.floor = 0.5; });
   expect(": depth is 2", [](Way& w, auto&) { w.config.depth = 2; });
   expect(": data is \"other", [](Way&, data::Dataset& data) { data.name = "other"; });

@@ -28,6 +28,7 @@ struct TrainOptions {
   bool wide_gradients = false;  ///< integer weights get their gradient as float32 instead of int8
   std::int64_t renew_scale_every = 0;  ///< steps between new values of scale_w (4-bit weights, int8 codes); 0: never
   optim::MomentType moments = optim::MomentType::float32;
+  bool bfloat16 = false;   ///< forward passes of training under autocast to bfloat16; evaluations are in float32
   std::uint64_t seed = 0;  ///< order of the data and the optimizer's numbers; the model has been made before
 
   std::string checkpoints;            ///< folder for training checkpoints; empty: none are written

@@ -59,6 +59,7 @@ def _recipe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--renew-scale-every", type=int, default=0, help="steps between new scales of codes")
     parser.add_argument("--wide-gradients", action="store_true", help="float32 gradients for int8 weights")
     parser.add_argument("--bfloat16-moments", action="store_true")
+    parser.add_argument("--precision", default="float32", choices=["float32", "bfloat16"], help="of a step's products")
     parser.add_argument("--freeze-binary", action="store_true", help="leave the 1-bit weights as they start")
     parser.add_argument("--seed", type=int, default=0)
 

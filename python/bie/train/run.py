@@ -142,11 +142,10 @@ class Run:
         state = self.folder.load_checkpoint(self.device)
         if state is None:
             return
+        theirs = {"precision": "float32"} | state["options"]  # older runs had no other
         for name, value in self._same().items():
-            if state["options"].get(name) != value:
-                raise ValueError(
-                    f"{self.folder.path} is of a run with {name} {state['options'].get(name)}, not {value}"
-                )
+            if theirs.get(name) != value:
+                raise ValueError(f"{self.folder.path} is of a run with {name} {theirs.get(name)}, not {value}")
         self.net.load_state_dict(state["model"])
         self.optimizers.load_state_dict(state["optimizers"])
         take_first_values(self.net, state.get("first_values", {}))
@@ -204,7 +203,8 @@ class Run:
         begun = time.perf_counter()
         images, labels = self.batches.of_step(self.step, self.ranks.rank, self.ranks.world)
         self.optimizers.zero_grad()
-        logits = self.wrapped(images)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.options.precision == "bfloat16"):
+            logits = self.wrapped(images).float()
         loss = nn.functional.cross_entropy(logits, labels)
         loss.backward()
         self.optimizers.step(self.step)

@@ -88,6 +88,7 @@ Json run_config(const TrainArguments& a, const models::Classifier& model, const 
             {"class_weights", o.balanced_classes ? "balanced" : "none"},
             {"freeze_binary", o.freeze_binary},
             {"moments", o.moments == optim::MomentType::bfloat16 ? "bfloat16" : "float32"},
+            {"precision", o.bfloat16 ? "bfloat16" : "float32"},
             {"step_floor", a.guard.floor},
             {"gradients", a.gradients == ops::GradMode::exact ? "exact" : "reference"},
             {"compat", a.words.compat},

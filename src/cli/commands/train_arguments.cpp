@@ -147,6 +147,9 @@ void add_recipe_options(CLI::App& command, TrainArguments& a) {
             "steps between new scales of 4-bit weights and of int8 codes; 0: never");
   group.flag("--wide-gradients", o.wide_gradients, "float32 gradients for int8 weights instead of int8");
   group.flag("--bfloat16-moments", w.bfloat16_moments, "the optimizer's moments in half the memory");
+  takes_one_of(group.add("--precision", w.precision,
+                         "of a step's products: float32, or bfloat16 (autocast); tests are in float32"),
+               {"float32", "bfloat16"});
   takes_one_of(group.add("--class-weights", w.class_weights,
                          "none, or balanced: each class weighs as much in the loss, however many samples it has"),
                {"none", "balanced"});
@@ -182,6 +185,13 @@ int bits_in(const std::string& word, std::size_t equals) {
 
 [[noreturn]] void useless(const std::string& option, const std::string& why) {
   throw CLI::ValidationError(option, why);
+}
+
+/// Whether the word of an option is the second of two.
+bool says_second(const char* option, const std::string& word, const char* first, const char* second) {
+  TORCH_CHECK_VALUE(word == first || word == second, option, ": expected ", first, " or ", second, ", got '", word,
+                    "'");
+  return word == second;
 }
 
 /// --hidden, and --width where it is the same.
@@ -341,8 +351,9 @@ void resolve(TrainArguments& a) {
   a.config.weights = models::weight_form_of(w.weights);
   a.options.optimizer = train::optimizer_of(w.optimizer);
   if (!w.schedule.empty()) a.options.schedule = optim::schedule_of(w.schedule);
+  a.options.bfloat16 = says_second("--precision", w.precision, "float32", "bfloat16");
   if (w.bfloat16_moments) a.options.moments = optim::MomentType::bfloat16;
-  a.options.balanced_classes = w.class_weights == "balanced";
+  a.options.balanced_classes = says_second("--class-weights", w.class_weights, "none", "balanced");
   if (a.options.balanced_classes && a.table.table.regression)
     useless("--class-weights balanced", "is for classes, --task regression predicts a number");
   if (w.training_form) a.form = models::SavedForm::training;

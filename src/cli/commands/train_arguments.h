@@ -32,7 +32,7 @@ struct TrainArguments {
   // As they are given; `resolve` puts what they mean into the fields above.
   struct Words {
     std::string weights = "usual", optimizer = "diodemix", gradients, compat = "none", schedule, augment = "none",
-                class_weights = "none";
+                class_weights = "none", precision = "float32";
     std::vector<std::string> bits_of;
     std::optional<int> first, last;
     std::optional<std::int64_t> hidden;

@@ -16,6 +16,7 @@
 #include "data/value_errors.h"
 #include "formats/folder_lock.h"
 #include "train/checks.h"
+#include "train/loop/autocast.h"
 #include "train/loop/batches.h"
 #include "train/loop/clock.h"
 #include "train/loop/layer_watch.h"
@@ -118,7 +119,8 @@ TrainResult fit(models::Classifier& model, const data::Dataset& data, const Trai
     optimizers.zero_grad();
     at::Tensor outputs;
     try {
-      outputs = model.forward(chosen.images);
+      const Autocast autocast(o.device.type(), o.bfloat16);
+      outputs = model.forward(chosen.images).to(at::kFloat);
     } catch (const c10::ValueError& error) {  // quantised layers refuse NaN and infinity
       TORCH_CHECK(step == first, "training diverged in epoch ", epoch + 1, ": ", error.what_without_backtrace());
       throw;

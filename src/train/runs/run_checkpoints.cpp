@@ -50,6 +50,7 @@ std::string run_json(const models::Classifier& model, const data::Dataset& data,
                          {"wide_gradients", o.wide_gradients},
                          {"renew_scale_every", o.renew_scale_every},
                          {"moments", o.moments == optim::MomentType::float32 ? "float32" : "bfloat16"},
+                         {"precision", o.bfloat16 ? "bfloat16" : "float32"},
                          {"seed", o.seed}};
   if (o.keep_best) json["keep_best"] = true;
   if (o.balanced_classes) json["class_weights"] = "balanced";
@@ -124,6 +125,7 @@ RunCheckpoints::Past RunCheckpoints::resume(const std::function<void(const std::
     theirs["model"] = nlohmann::json::parse(models::config_json(models::parse_config(theirs["model"].dump())));
   nlohmann::json ours = nlohmann::json::parse(json_);
   if (!theirs.contains(contents)) ours.erase(contents);
+  if (!theirs.contains("precision")) theirs["precision"] = "float32";  // of a run that had no other
   if (const std::int64_t before = theirs.value("epochs", std::int64_t{0}); before > 0 && before < options_.epochs) {
     if (note)
       note(c10::str("the run was of ", before, " epochs and goes on to ", options_.epochs,
