@@ -49,7 +49,7 @@ def _description(layer: nn.Module) -> dict[str, Any]:
         names = ("num_embeddings", "embedding_dim", "bits", "group_size", "padding_idx", "activation", "factor")
     elif isinstance(layer, WeightOnlyLinear):
         names = ("in_channels", "out_channels", "w_bit", "group_size", "disable_bias", "train_bias", "activation")
-        names += ("master",)
+        names += ("master", "levels")
         names += ("use_mbw", "groups", "rows_packed") if isinstance(layer, MBWQLinear) else ("use_gba_quant", "asym")
     else:
         names = tuple(name for name in inspect.signature(type(layer)).parameters if name not in ("device", "dtype"))
@@ -61,6 +61,8 @@ def _description(layer: nn.Module) -> dict[str, Any]:
             value = layer.channel_scale is not None
         elif name == "latent":
             value = layer._latent
+        elif isinstance(value, torch.dtype):
+            value = str(value).removeprefix("torch.")
         found[name] = list(value) if isinstance(value, tuple) else value
     found["dtype"] = str(layer.scales.dtype if hasattr(layer, "scales") else layer.dtype).removeprefix("torch.")
     return found
@@ -76,6 +78,8 @@ def _empty(description: dict[str, Any]) -> nn.Module:
     arguments.pop("g_idx", None)
     dtype = getattr(torch, str(arguments.pop("dtype", "float32")), None)
     arguments = {name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()}
+    if isinstance(arguments.get("master"), str):
+        arguments["master"] = getattr(torch, arguments["master"], arguments["master"])
     layer = cls(**arguments, dtype=dtype, device="meta")
     if isinstance(layer, QuantLayer):
         packed = torch.uint8 if layer._bits == 1 else torch.int8
