@@ -38,10 +38,11 @@ else
   say "these wheels need the C library of this system"
 fi
 
-# Headers and the libraries that are linked against, of the wheel for any Python.
+# Headers, the libraries that are linked against and the licences, of the wheel for any Python. What tells whose the files are
+# comes last.
 fetch_torch() {
   folder=build/torches/$1
-  [ ! -e "$folder/complete" ] || return 0
+  [ ! -e "$folder/torch-$1.dist-info" ] || return 0
   say "fetching torch $1"
   rm -rf "$folder"
   mkdir -p "$folder"
@@ -51,8 +52,8 @@ fetch_torch() {
   mv "$scratch/unpacked/torch/include" "$scratch/unpacked/torch/version.py" "$folder/torch"
   mv "$scratch"/unpacked/torch/lib/libc10.so "$scratch"/unpacked/torch/lib/libtorch_cpu.so \
     "$scratch"/unpacked/torch/lib/libgomp.so.1 "$folder/torch/lib"
+  mv "$scratch"/unpacked/torch-*.dist-info "$folder/torch-$1.dist-info"
   rm -rf "$scratch/torch" "$scratch/unpacked"
-  : >"$folder/complete"
 }
 
 # The torch of .venv is the one that pip builds beside.
@@ -61,6 +62,8 @@ minor() { echo "$1" | cut -d. -f1,2; }
 others=$PWD/build/wheels/torches
 rm -rf "$others"
 mkdir -p "$others/bitorch_engine" "$others/bie_cli"
+ops_builds=""
+program_builds=""
 for version in ${BIE_TORCHES:-$(cat tools/torches.txt)}; do
   [ "$(minor "$version")" != "$(minor "$own")" ] || continue
   fetch_torch "$version"
@@ -77,6 +80,8 @@ for version in ${BIE_TORCHES:-$(cat tools/torches.txt)}; do
   for wheel in bitorch_engine bie_cli; do
     cmake --install "$build" --strip --component "${wheel}_torch" --prefix "$others/$wheel" >/dev/null
   done
+  ops_builds="$ops_builds $build:bie_ops"
+  program_builds="$program_builds $build:bie_torch_program"
 done
 
 export BIE_OTHER_TORCHES="$others"
@@ -91,7 +96,13 @@ for name in bitorch_engine bie-cli bie-runtime bie-llm; do
   for kind in EXE SHARED; do set -- "$@" "--config-settings=cmake.define.CMAKE_${kind}_LINKER_FLAGS=$link_flags"; done
   pip wheel --quiet --no-deps --no-build-isolation "$@" --config-settings="build-dir=$PWD/build/wheels/$name" \
     --wheel-dir "$scratch/built-$name" "$source"
-  python tools/wheel_notices.py "$scratch/built-$name"/*.whl "build/wheels/$name" "$scratch/built"
+  case $name in
+    bitorch_engine) more=$ops_builds ;;
+    bie-cli) more=$program_builds ;;
+    *) more="" ;;
+  esac
+  # shellcheck disable=SC2086  # a list of words
+  python tools/wheel_notices.py "$scratch/built-$name"/*.whl "$scratch/built" "build/wheels/$name" $more
 done
 for wheel in "$scratch"/built/*.whl; do
   auditwheel repair --exclude 'libtorch*' --exclude 'libc10*' --exclude 'libgomp*' --exclude 'libbie_*' \

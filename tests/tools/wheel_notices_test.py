@@ -63,14 +63,14 @@ def wheel(tmp_path):
     return path
 
 
-def run(root, wheel, build, out) -> str:
-    command = [sys.executable, root / "tools/wheel_notices.py", wheel, build, out]
+def run(root, wheel, build, out, *more) -> str:
+    command = [sys.executable, root / "tools/wheel_notices.py", wheel, out, build, *more]
     environment = os.environ | {"SOURCE_DATE_EPOCH": "1700000000"}
     return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
 
 
-def written(root, wheel, build, out):
-    run(root, wheel, build, out)
+def written(root, wheel, build, out, *more):
+    run(root, wheel, build, out, *more)
     return out / wheel.name
 
 
@@ -122,23 +122,71 @@ def test_nothing_is_said_where_every_header_has_an_owner(root, wheel, build, tmp
     assert len(run(root, wheel, build, tmp_path / "out").splitlines()) == 1
 
 
-def test_headers_of_any_torch_have_the_licence_of_torch(root, wheel, built, tmp_path):
-    other = tmp_path / "build/torches/2.9.0/torch/include/other.h"
-    other.parent.mkdir(parents=True)
-    other.touch()
+@pytest.fixture
+def distribution(tmp_path):
+    """Unpacks a distribution of one file into a folder, and returns the path of the file."""
+
+    def unpack(folder: str, name: str, version: str, file: str, licence: str):
+        for path, text in {
+            file: "",
+            f"{name}-{version}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+            f"{name}-{version}.dist-info/licenses/LICENSE": licence,
+            f"{name}-{version}.dist-info/RECORD": f"{file},,\n{name}-{version}.dist-info/licenses/LICENSE,,\n",
+        }.items():
+            (tmp_path / folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / folder / path).write_text(text)
+        return tmp_path / folder / file
+
+    return unpack
+
+
+def test_headers_of_each_torch_have_its_version_and_licence(root, wheel, built, distribution, tmp_path):
+    other = distribution("build/torches/2.9.0", "torch", "2.9.0", "torch/include/other.h", "Words of 2.9")
     installed = Path(torch.__file__).parent / "include/torch/headeronly/version.h"
-    for headers in ([other], [other, installed]):
-        build = built(*(f'"{header}"' for header in headers))
-        names, notices = components(written(root, wheel, build, tmp_path / "out"))
-        assert names == ["torch"]
-        assert notices.count("From PyTorch:") == 1
+    build = built(f'"{other}"', f'"{installed}"')
+    names, notices = components(written(root, wheel, build, tmp_path / "out"))
+    assert names == ["torch", "torch"]
+    assert notices.count("From PyTorch:") == 1
+    assert "torch 2.9.0\n" in notices and "Words of 2.9" in notices
 
 
-def test_the_digits_have_the_licence_of_scikit_learn_alone(root, wheel, built, tmp_path):
+def test_distributions_that_share_a_package_are_told_apart(root, wheel, built, distribution, tmp_path):
+    distribution("site-packages", "first", "1", "shared/first/a.h", "Words of the first")
+    second = distribution("site-packages", "second", "2", "shared/second/a.h", "Words of the second")
+    names, notices = components(written(root, wheel, built(f'"{second}"'), tmp_path / "out"))
+    assert names == ["second"] and "Words of the second" in notices
+
+
+def test_a_licence_that_several_have_is_printed_once(root, wheel, built, distribution, tmp_path):
+    one, two = (distribution("site-packages", name, "1", f"{name}/a.h", "Words of both") for name in ("one", "two"))
+    names, notices = components(written(root, wheel, built(f'"{one}"', f'"{two}"'), tmp_path / "out"))
+    assert names == ["one", "two"]
+    assert notices.count("Words of both") == 1
+    assert notices.endswith("\n\nIts other licences stand above.\n\n")
+
+
+def test_of_another_build_one_target_counts(root, wheel, built, tmp_path):
+    """make_wheels.sh lays one library of the build of another torch into the wheel."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "CMakeCache.txt").touch()
+    (other / "a.cpp").write_text("#include <zlib.h>\n")
+    (other / "b.cpp").write_text("#include <webp/decode.h>\n")
+    (other / "build.ninja").write_text(
+        NINJA.format(source="a.cpp") + "build b.o: cxx b.cpp\nbuild library: phony a.o\n"
+    )
+    subprocess.run(["ninja", "-C", other], check=True, capture_output=True)
+    build = built("<vector>")
+    for word, expected in {other: ["libwebp-dev", "zlib1g-dev"], f"{other}:library": ["zlib1g-dev"]}.items():
+        assert components(written(root, wheel, build, tmp_path / "out", word))[0] == expected
+
+
+def test_the_digits_have_the_licence_of_scikit_learn_alone_and_their_credit(root, wheel, built, tmp_path):
     build = built(source="src/data/digits.cpp")
     names, notices = components(written(root, wheel, build, tmp_path / "out"))
-    assert names == ["scikit-learn"]
+    assert names == ["optical-recognition-of-handwritten-digits", "scikit-learn"]
     assert "The scikit-learn developers" in notices and "also bundles" not in notices
+    assert "E. Alpaydin and C. Kaynak" in notices and "CC BY 4.0" in notices
 
 
 def test_headers_of_a_cuda_toolkit_have_the_licence_of_its_runtime(root, wheel, built, tmp_path):
