@@ -7,6 +7,11 @@
 set -eu
 folder=$1
 [ ! -e "$folder/complete" ] || exit 0
+archive=$(c++ -print-file-name=libstdc++.a)
+if [ ! -e "$archive" ]; then
+  echo "old_glibc: this compiler has no libstdc++.a, whose members would be linked: $(c++ --version | head -n 1)" >&2
+  exit 1
+fi
 sh "$(dirname "$0")/debian_packages.sh" "$folder" amd64 bullseye libc6 libc6-dev libstdc++6 libgcc-s1
 folder=$(cd "$folder" && pwd)
 mkdir "$folder/link"
@@ -22,11 +27,10 @@ for name in pthread.so.0 dl.so.2 rt.so.1; do echo "INPUT ( $run/lib$name )" >"li
 echo "GROUP ( $dev/libstdc++.so.6 $folder/link/libstdc++_newer.a )" >libstdc++.so
 echo "GROUP ( -lgcc $run/libgcc_s.so.1 )" >libgcc_s.so
 # Templates of string streams, numbers to and from text, pointers to exceptions and what all these throw: none of them
-# holds a state.
-archive=$(c++ -print-file-name=libstdc++.a)
+# holds a state. Where the archive has none of them the program below does not link.
 mkdir members
 (cd members && ar t "$archive" | grep -E '^((lt[0-9]-)?sstream-inst|floating_(from|to)_chars|functexcept|snprintf_lite|eh_ptr)\.o$' |
-  xargs ar x "$archive" && ar rc ../libstdc++_newer.a ./*.o)
+  xargs -r ar x "$archive" && ar rc ../libstdc++_newer.a ./*.o) >try.log 2>&1 || true
 rm -r members
 # Two symbols that this compiler's code and these members want. __libc_single_threaded (glibc 2.32) says whether a process has
 # one thread, when counters of shared pointers need no atomic operation: 0 is always right.
@@ -69,6 +73,9 @@ int main() {
   }
 }
 END
-c++ -std=c++20 -Wl,-z,defs try.cpp compat.o -B. -L. -Wl,--exclude-libs,libstdc++_newer.a -o try && ./try
-rm try.cpp try
+if ! { c++ -std=c++20 -Wl,-z,defs try.cpp compat.o -B. -L. -Wl,--exclude-libs,libstdc++_newer.a -o try && ./try; } >>try.log 2>&1; then
+  echo "old_glibc: programs of this compiler want more than Debian 11 has (the linker's words are in $PWD/try.log): $(c++ --version | head -n 1)" >&2
+  exit 1
+fi
+rm try.cpp try try.log
 : >"$folder/complete"
