@@ -16,7 +16,9 @@ endif()
 # The name of the folder of one torch, as python/bie/_library.py and bie_cli look for it.
 string(REGEX MATCH "^[0-9]+\\.[0-9]+" bie_torch_folder "${BIE_TORCH_VERSION}")
 set(bie_torch_folder torch-${bie_torch_folder})
-set_target_properties(bie_ops PROPERTIES INSTALL_RPATH "$ORIGIN/..;$ORIGIN/../../../torch/lib")
+# Linked with the paths of the wheel, for those of a build folder would leave its length in what is installed.
+set_target_properties(bie_ops PROPERTIES
+  BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN/..;$ORIGIN/../../../torch/lib")
 install(TARGETS bie_core LIBRARY DESTINATION bie/lib COMPONENT bitorch_engine)
 install(TARGETS bie_ops LIBRARY DESTINATION bie/lib/${bie_torch_folder} COMPONENT bitorch_engine_torch)
 install(FILES $<TARGET_FILE_DIR:bie_ops>/torch_version.txt
@@ -27,7 +29,7 @@ install(FILES ${CMAKE_BINARY_DIR}/version.txt DESTINATION bie/lib COMPONENT bito
 set(bie_wheels bitorch_engine)
 if(TARGET bie)
   set(bie_libraries "$ORIGIN/../../../bie/lib")
-  set_target_properties(bie_torch_program PROPERTIES
+  set_target_properties(bie_torch_program PROPERTIES BUILD_WITH_INSTALL_RPATH ON
     INSTALL_RPATH "${bie_libraries}/${bie_torch_folder};${bie_libraries};$ORIGIN/../../../torch/lib")
   install(TARGETS bie RUNTIME DESTINATION bie_cli/bin COMPONENT bie_cli)
   install(FILES ${CMAKE_BINARY_DIR}/version.txt DESTINATION bie_cli/lib COMPONENT bie_cli)

@@ -399,6 +399,8 @@ def test_binaries_name_nothing_of_the_machine_that_built_them(name):
     assert (b"$ORIGIN/../../../torch/lib" in data) == (name in ("operators", "bie-torch"))
     assert re.findall(rb"(?<![\w.>/-])/[\w.+-]+/[\w./+-]+\.(?:h|hpp|cpp|py)\b", data) == []
     assert b"site-packages/torch/lib\0" not in data
+    # Nor has it the room of a longer path, of a folder that it was built in.
+    assert b"/torch/lib" + 9 * b"\0" not in data
 
 
 def test_no_binary_needs_a_certain_python():
