@@ -3,6 +3,7 @@
 import json
 import re
 import struct
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -438,3 +439,21 @@ def test_doctor_says_where_there_is_no_gpu(program, no_gpu):
         program.run("doctor").stdout,
         re.MULTILINE,
     )
+
+
+def test_a_driver_that_is_too_old_is_said_and_the_cpu_is_used(program, tmp_path):
+    if "CUDA kernels: none" in program.run("--version").stdout:
+        pytest.skip("this build has no CUDA kernels")
+    (tmp_path / "cuda.c").write_text(
+        "int cuInit(unsigned flags) { return 0; }\n"
+        "int cuDriverGetVersion(int* version) { *version = 11040; return 0; }\n"
+    )
+    library = ["cc", "-w", "-shared", "-fPIC", "-o", tmp_path / "libcuda.so.1", tmp_path / "cuda.c"]
+    subprocess.run(library, check=True)
+    env = {"LD_LIBRARY_PATH": str(tmp_path), "BIE_CACHE_DIR": str(tmp_path)}
+    assert (
+        "\nGPU: none (the NVIDIA driver is older than the CUDA runtime of this build)\n"
+        in program.run("doctor", env=env).stdout
+    )
+    tuned = program.run("tune", "--gemm", "8,64,512,512", "--json", env=env)
+    assert json.loads(tuned.stdout)["device"] == "cpu"

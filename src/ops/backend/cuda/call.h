@@ -8,6 +8,7 @@
 #include <c10/core/DeviceGuard.h>
 
 #include "bie/kernels/cuda/quantize.h"
+#include "ops/backend/cuda/products.h"
 #include "ops/checks.h"
 #include "ops/dispatcher.h"
 
@@ -24,7 +25,9 @@ class CudaCall {
   /// kernel(arguments..., queue), and a ValueError where it was not started.
   template <class... P, class... A>
   void operator()(kernels::Status (*kernel)(P...), const A&... arguments) const {
-    check_status(op_, kernel(arguments..., queue_));
+    const kernels::Status status = kernel(arguments..., queue_);
+    if (status == kernels::Status::no_device) gpu_of(op_, queue_.device);  // which knows a driver that is too old
+    check_status(op_, status);
   }
   /// Memory for the kernels that take totals, from torch's allocator.
   at::Tensor workspace() const {
