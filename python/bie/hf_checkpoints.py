@@ -49,8 +49,9 @@ def _description(layer: nn.Module) -> dict[str, Any]:
         names = ("num_embeddings", "embedding_dim", "bits", "group_size", "padding_idx", "activation", "factor")
     elif isinstance(layer, WeightOnlyLinear):
         names = ("in_channels", "out_channels", "w_bit", "group_size", "disable_bias", "train_bias", "activation")
-        names += ("master", "levels")
-        names += ("use_mbw", "groups", "rows_packed") if isinstance(layer, MBWQLinear) else ("use_gba_quant", "asym")
+        names += ("master",)
+        mixed = isinstance(layer, MBWQLinear)
+        names += ("use_mbw", "groups", "rows_packed") if mixed else ("use_gba_quant", "asym", "levels")
     else:
         names = tuple(name for name in inspect.signature(type(layer)).parameters if name not in ("device", "dtype"))
     for name in names:
