@@ -159,5 +159,7 @@ class PlainBinaryConv2d(PackedSignsConv2d):
     def _operator(
         self, x: Tensor, bias_a: Tensor | None, weight: Tensor, scale_w: Tensor | None, options: dict[str, Any]
     ) -> Tensor:
+        if not torch.is_autocast_enabled(x.device.type):
+            return ops.binary_conv2d(x.float(), weight, ONE, ONE, **options)
         with torch.autocast(x.device.type, enabled=False):  # 16 bits do not hold the counts
             return ops.binary_conv2d(x.float(), weight, ONE, ONE, **options)

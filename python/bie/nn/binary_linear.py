@@ -185,5 +185,7 @@ class PlainBinaryLinear(PackedSignsLinear):
             options = options | {"in_features": self.in_features}
         else:
             x = x.float()
+        if not torch.is_autocast_enabled(x.device.type):
+            return ops.binary_linear(x, weight, ONE, ONE, **options)
         with torch.autocast(x.device.type, enabled=False):  # 16 bits do not hold the counts
             return ops.binary_linear(x, weight, ONE, ONE, **options)
