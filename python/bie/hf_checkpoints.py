@@ -88,7 +88,7 @@ def _empty(description: dict[str, Any]) -> nn.Module:
         layer._set_weight(None)
         layer.qweight = QuantParameter(torch.empty(shape, dtype=packed, device="meta"), False)
     elif isinstance(layer, WeightOnlyLinear):
-        shape = (-(-layer.in_channels // layer.group_size), layer.out_channels)
+        shape = (layer._groups, layer.out_channels)
         scales = torch.empty(shape, dtype=dtype, device="meta")
         layer._become_prepared(scales, layer.qzeros if layer.asym else torch.empty_like(scales))
     return layer.eval()

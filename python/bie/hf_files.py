@@ -19,7 +19,8 @@ from bie.formats.gguf_writer import save_gguf as write_gguf
 from bie.formats.rows import CodedRows, rows_of
 from bie.hf_checkpoints import tell
 from bie.hf_families import ARCHITECTURES, FAMILIES, LINEARS, facts_of_gemma, gemma_from_gguf
-from bie.nn.weight_only_embedding import TiedHead
+from bie.nn.weight_only import WeightOnlyLinear
+from bie.nn.weight_only_embedding import TiedHead, WeightOnlyEmbedding
 
 
 def load(path: str | os.PathLike, *, activation: str = "exact") -> nn.Module:
@@ -78,7 +79,9 @@ def _of_folder(path: Path, activation: str) -> nn.Module:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(path)
-    if hasattr(config, "quantization_config"):
+    if (said := getattr(config, "quantization_config", None)) is not None:
+        if isinstance(said, dict) and said.get("quant_method") == "bie":
+            return _of_own_folder(path, activation)
         del config.quantization_config  # which would ask for another package
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -86,6 +89,18 @@ def _of_folder(path: Path, activation: str) -> nn.Module:
     model.float()  # files mix numbers of 16 and 32 bits
     if config.tie_word_embeddings:
         model.tie_weights()
+    return model
+
+
+def _of_own_folder(path: Path, activation: str) -> nn.Module:
+    """The model that ``save_pretrained`` wrote into a folder."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    if activation != "exact":
+        for layer in model.modules():
+            if isinstance(layer, WeightOnlyLinear | WeightOnlyEmbedding):
+                layer.activation = activation
     return model
 
 

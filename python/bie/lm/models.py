@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from pathlib import Path
 from typing import Any
@@ -101,3 +102,17 @@ def load_model(source: str, tokenizer_path: str | os.PathLike | None = None, see
     if not hasattr(getattr(model, "model", None), "layers") or not hasattr(model, "lm_head"):
         raise ValueError(f"model {source!r}: expected blocks and an output layer, got a {type(model).__name__}")
     return model, tokenizer
+
+
+def write_folder(model: nn.Module, tokenizer: Any, folder: str | os.PathLike) -> None:
+    """Writes a model and its tokenizer as a folder that ``load_model`` reads; codes of any width stay as they are."""
+    from bie.formats import save_weights
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    config = copy.copy(model.config)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config  # of save_pretrained, whose tensors are others
+    config.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    save_weights(folder / "model.safetensors", model)

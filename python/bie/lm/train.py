@@ -19,7 +19,7 @@ from torch.utils._triton import has_triton
 from bie._output_files import replacing
 from bie.errors import ShapeError
 from bie.lm.layers import METHODS, make_trainable
-from bie.lm.models import load_model
+from bie.lm.models import load_model, write_folder
 from bie.lm.rows import Rows
 from bie.lm.teacher import Teacher
 from bie.lm.texts import tokenize
@@ -141,14 +141,8 @@ def _write(model: nn.Module, tokenizer: Any, out: Path, types: list[str]) -> Pat
     if types:
         hf.save_gguf(model.cpu(), out / "model.gguf")
         return out / "model.gguf"
-    from bie.formats import save_weights
-
-    folder = out / "model"
-    folder.mkdir(exist_ok=True)
-    model.cpu().config.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    save_weights(folder / "model.safetensors", model)
-    return folder
+    write_folder(model.cpu(), tokenizer, out / "model")
+    return out / "model"
 
 
 class _Shares:
