@@ -17,6 +17,7 @@ from bie.errors import ShapeError
 from bie.nn.state.arguments import ACTIVATIONS, bit_width, one_of, shared
 from bie.nn.state.panels import Panels
 from bie.nn.state.step_size import kept_dtypes
+from bie.nn.state.untaken_codes import watch
 from bie.nn.state.weight_only_state import WeightOnlyState
 from bie.nn.state.weight_state import moving, ordinary
 from bie.weights.gptq import Coded, coded
@@ -85,6 +86,7 @@ class WeightOnlyLinear(WeightOnlyState):
     """
 
     _checks_parameters: ClassVar[bool] = False  # when it is made
+    _told_of_gradient: bool = False  # whether a warning said that no optimizer takes it
 
     @shared
     def __init__(
@@ -338,6 +340,7 @@ class WeightOnlyLinear(WeightOnlyState):
     @outside_graphs("the leaf that gradients of packed codes come to is made outside of graphs, which then read it")
     def _anchor(self) -> Tensor:
         self.qweight.awaits_gradient = True
+        watch(self)
         return self.qweight.anchor((self.in_channels, self.out_channels))
 
     def _input_options(self) -> dict[str, Any]:

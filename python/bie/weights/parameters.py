@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch._guards import TracingContext
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from bie._weak_sets import members
 from bie.weights.integer_gradient import IntegerGradient
@@ -279,6 +279,18 @@ class CodeRowsParameter(AnchoredParameter):
         return param
 
 
+def _before_a_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    """Refuses a step of torch's optimizers over packed weights, whose gradient has another shape and dtype."""
+    if torch.compiler.is_compiling() or not type(optimizer).__module__.startswith("torch.optim."):
+        return
+    params = (param for group in optimizer.param_groups for param in group["params"])
+    if any(isinstance(param, AnchoredParameter) and param.grad is not None for param in params):
+        raise TypeError(
+            f"{type(optimizer).__name__}: expected parameters of floats, got packed weights of codes, which "
+            "bie.optim.DiodeMix steps beside floats"
+        )
+
+
 def _after_a_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     """Who steps integer weights takes their gradients, through ``.data`` too, where no version tells of it."""
     if torch.compiler.is_compiling():
@@ -288,4 +300,5 @@ def _after_a_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> N
         integer_optimizers.add(optimizer)
 
 
+register_optimizer_step_pre_hook(_before_a_step)
 register_optimizer_step_post_hook(_after_a_step)
