@@ -115,6 +115,7 @@ def keep_codes_alone(model: nn.Module) -> None:
             floats, bias = layer.weight.cpu(), None if layer.bias is None else layer.bias.cpu()
             codes = coded_linear(floats, bias, layer.width, layer.group, "codes", layer.scales.cpu())
             setattr(parent, leaf, codes.to(device))
+    _tell(model)
 
 
 class ScaledEmbedding(nn.Embedding):
@@ -128,19 +129,32 @@ class ScaledEmbedding(nn.Embedding):
 
 
 @torch.no_grad()
-def _open_table(model: nn.Module) -> None:
-    """Makes a table of codes, and the output layer that shares it, floats."""
+def open_table(model: nn.Module) -> None:
+    """Makes a table and an output layer of codes float32, in place; they are frozen until something trains them.
+
+    trl's ``SFTTrainer`` multiplies by ``lm_head.weight``, which an output layer of codes does not have.
+    ``make_trainable`` calls this too.
+
+    Args:
+        model: of transformers, with ``model.embed_tokens`` and ``lm_head``.
+
+    Example::
+
+        model = bie.hf.load("model.gguf")
+        bie.lm.open_table(model)
+        trl.SFTTrainer(model, train_dataset=texts, peft_config=peft.LoraConfig(target_modules=["q_proj", "v_proj"]))
+    """
     table, tied = model.model.embed_tokens, isinstance(model.lm_head, TiedHead)
     if isinstance(table, WeightOnlyEmbedding):
         factor, table.factor = table.factor, 1.0
-        floats = ScaledEmbedding.from_pretrained(table(torch.arange(table.num_embeddings)).float(), freeze=False)
+        floats = ScaledEmbedding.from_pretrained(table(torch.arange(table.num_embeddings)).float())
         floats.factor = factor or 1.0
         model.model.embed_tokens = floats
         if tied:
             model.lm_head = nn.Linear(floats.embedding_dim, floats.num_embeddings, bias=False, device="meta")
             model.lm_head.weight = floats.weight
     if isinstance(model.lm_head, MPQLinear):
-        model.lm_head = _float_linear(model.lm_head)
+        model.lm_head = _float_linear(model.lm_head).requires_grad_(False)
 
 
 def _float_linear(layer: nn.Module) -> nn.Linear:
@@ -172,6 +186,27 @@ def _scales_of_codes(layer: nn.Module, weight: Tensor, width: Width, group: int)
     return scales if bool(fits) else None
 
 
+def _trains_already(layer: nn.Module, method: str, width: Width) -> bool:
+    """Whether a layer whose codes are kept has the rest that a method asks for, which is kept too."""
+    return (
+        bool(_RESTS.get(method))
+        and isinstance(layer, MPQLinear)
+        and (layer.levels, layer.train_bias) == (width.levels, not layer.disable_bias)
+        and layer.master
+        and layer.rest_dtype == _RESTS[method]
+    )
+
+
+def _tell(model: nn.Module) -> None:
+    """Lets ``save_pretrained`` of a model of transformers write what its layers of codes are."""
+    if not any(isinstance(layer, MPQLinear) for layer in model.modules()):
+        return
+    from bie.hf_checkpoints import tell
+
+    tell(model)
+    model.is_quantized = False  # as bie.hf.load leaves it, so that half() and float() are taken
+
+
 def make_trainable(
     model: nn.Module,
     method: str,
@@ -183,7 +218,8 @@ def make_trainable(
     """Puts a model of transformers, of floats or of codes, into the form that it trains in; in place.
 
     The linears of its blocks become what ``method`` says, from the floats that they stand for; codes of the width and
-    group asked for stay what they are. Table, output layer and norms are floats that train.
+    group asked for stay what they are, and so do rests of a checkpoint. Table, output layer and norms are floats that
+    train.
 
     Args:
         device: where the model trains, and where codes are found; where it is if None.
@@ -192,19 +228,27 @@ def make_trainable(
         The types of GGUF that hold the linears, or none where one of them is in no type.
 
     Raises:
-        ValueError: an unknown method, or a group that is not positive.
+        ValueError: an unknown method, a group that is not positive, a model without blocks and an output layer, such as
+            one of peft.
     """
     if method not in METHODS:
         raise ValueError(f"make_trainable: method: expected one of {', '.join(METHODS)}, got {method!r}")
     group = width.group if group is None else group
     if group < 1:
         raise ValueError(f"make_trainable: group: expected 1 or more, got {group}")
-    _open_table(model)
+    if not (hasattr(getattr(model, "model", None), "layers") and hasattr(model, "lm_head")):
+        raise ValueError(
+            f"make_trainable: expected a model with blocks and an output layer, got a {type(model).__name__}; adapters "
+            "of peft train beside codes that stay, and need no make_trainable"
+        )
+    open_table(model)
     types: set[str | None] = set()
     for _, parent, leaf, layer in list(block_linears(model)):
         floats = _float_linear(layer).to(device)
         types.add("F16" if method == "float" else gguf_type(width, floats.in_features, group))
         scales = _scales_of_codes(layer, floats.weight, width, group)
+        if scales is not None and _trains_already(layer, method, width):
+            continue
         if method == "latent":
             floats = LatentLinear(floats.weight, floats.bias, width, group, scales)
         elif method != "float":
@@ -215,5 +259,6 @@ def make_trainable(
     for parameter in model.parameters():
         if parameter.is_floating_point():
             parameter.requires_grad_(True)
+    _tell(model)
     model.train()
     return [] if None in types else sorted(str(kind) for kind in types)

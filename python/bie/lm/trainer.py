@@ -19,13 +19,11 @@ from bie.captured_step import CapturedStep
 from bie.lm.attention import document_attention, document_ends, has_document_attention, masks_of
 from bie.lm.layers import block_linears, keep_codes_alone
 from bie.lm.loss import distilled_loss, next_token_loss, summed_cross_entropy
+from bie.lm.optimizer import make_optimizer
 from bie.lm.rows import Rows
 from bie.lm.teacher import Teacher
 from bie.nn.mpq_linear import MPQLinear
-from bie.optim.diode_mix import DiodeMix
-from bie.weights.parameters import WeightOnlyParameter
 
-_BETAS, _EPS = (0.9, 0.95), 1e-10
 _MOST_LOGITS = {"cpu": 2**24, "cuda": 2**27}
 
 
@@ -130,20 +128,12 @@ class Trainer:
         self.out = None if out is None else Path(out)
         self.device = next(model.parameters()).device
         self.step, self.steps = 0, schedule.steps(rows.context)
-        coded = [p for p in model.parameters() if isinstance(p, WeightOnlyParameter)]
-        latent = [p for name, p in model.named_parameters() if _is_block_weight(name, model) and p.requires_grad]
-        known = {id(p) for p in (*coded, *latent)}
-        floats = [p for p in model.parameters() if p.is_floating_point() and p.requires_grad and id(p) not in known]
-        groups = [
-            {"params": coded, "lr": schedule.lr, "scale_lr": schedule.scale_lr},
-            {"params": latent, "lr": schedule.lr},
-            {"params": floats, "lr": schedule.float_lr},
-        ]
-        self.optimizer = DiodeMix(
-            [group for group in groups if group["params"]],
-            betas=_BETAS,
-            eps=_EPS,
-            dtype=torch.int8 if schedule.small_moments else torch.float32,
+        self.optimizer = make_optimizer(
+            model,
+            schedule.lr,
+            scale_lr=schedule.scale_lr,
+            float_lr=schedule.float_lr,
+            small_moments=schedule.small_moments,
             seed=schedule.seed,
         )
         self._largest = [(group["lr"], group["scale_lr"]) for group in self.optimizer.param_groups]
@@ -384,11 +374,3 @@ def _states(model: nn.Module, ids: Tensor, positions: Tensor, ends: Tensor | Non
         return model.model(**options, attention_mask=mask).last_hidden_state
     with document_attention(model):
         return model.model(**options, ends=ends).last_hidden_state
-
-
-def _is_block_weight(name: str, model: nn.Module) -> bool:
-    """Whether a parameter is a float weight in a block, or its scales: what takes the rate of weights of codes."""
-    parts = name.split(".")
-    if "layers" not in parts or parts[-1] not in ("weight", "scales"):
-        return False
-    return isinstance(model.get_submodule(".".join(parts[:-1])), nn.Linear)

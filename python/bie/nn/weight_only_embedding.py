@@ -263,6 +263,14 @@ class TiedHead(nn.Module):
         self._table = (embedding,)  # in a tuple: it is no child of this module
         self._panels, self._activation = Panels(), embedding.activation
 
+    def __getattr__(self, name: str) -> Any:
+        if name == "weight":
+            raise AttributeError(
+                "TiedHead has no attribute 'weight': its weight is the codes of a table, which "
+                "bie.lm.open_table(model) makes floats"
+            )
+        return super().__getattr__(name)
+
     @property
     def table(self) -> WeightOnlyEmbedding:
         """The embedding whose table this is."""
