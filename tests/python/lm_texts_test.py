@@ -350,9 +350,22 @@ def test_the_folder_of_another_process_stays(tmp_path):
         ("a.jsonl", b'{"text": "a"}\n\n{"text": ', r"a.jsonl:3: expected a JSON object, got a line that is no JSON: "),
         ("a.jsonl", b"[" * 100_000, r"a.jsonl:1: expected a JSON object, got a line that is no JSON: "),
         ("a.jsonl", b"[1]", r"a.jsonl:1: expected a JSON object, got a list$"),
-        ("a.jsonl", b'{"a": 1, "b": 2}', r"a.jsonl:1: expected text or messages, got the keys 'a', 'b'$"),
-        ("a.jsonl", b"{}", r"a.jsonl:1: expected text or messages, got the keys of an empty object$"),
-        ("a.jsonl", b'{"text": "a", "messages": []}', r"a.jsonl:1: expected text or messages, got both$"),
+        (
+            "a.jsonl",
+            b'{"a": 1, "b": 2}',
+            r"a.jsonl:1: expected text or messages, or instruction .*, got the keys 'a', 'b'$",
+        ),
+        (
+            "a.jsonl",
+            b"{}",
+            r"a.jsonl:1: expected text or messages, or instruction .*, got the keys of an empty object$",
+        ),
+        (
+            "a.jsonl",
+            b'{"text": "a", "messages": []}',
+            r"a.jsonl:1: expected text or messages, or instruction .*, got both$",
+        ),
+        ("a.jsonl", b'{"instruction": 1, "output": "a"}', r"a.jsonl:1: instruction: expected a string, got a int$"),
         ("a.jsonl", b'{"text": null}', r"a.jsonl:1: text: expected a string, got a NoneType$"),
         (
             "a.jsonl",
@@ -419,6 +432,24 @@ def test_a_template_that_does_not_grow(tmp_path, template):
         ValueError, match=r"a.jsonl:1: messages\[1\]: expected a chat template that adds each message at"
     ):
         tokenize(path, make_tokenizer(template), tmp_path / "tokens", validation=0)
+
+
+def test_lines_of_instructions_are_conversations(tmp_path, tokenizer):
+    path = write(
+        tmp_path / "a.jsonl",
+        {"instruction": "a", "input": "", "output": "b"},
+        {"instruction": "a", "output": "c", "id": 3},
+        {"instruction": "a", "input": "more", "output": "d"},
+        {"instruction": "a", "input": "more", "output": "d", "text": "all of it"},
+    )
+    found = tokenize(path, tokenizer, tmp_path / "tokens", validation=0)
+    assert decoded(tokenizer, found.training) == [
+        "<|user|>a<|end|>\n<|assistant|>b<|end|>\n",
+        "<|user|>a<|end|>\n<|assistant|>c<|end|>\n",
+        "<|user|>a\n\nmore<|end|>\n<|assistant|>d<|end|>\n",
+        "<|bos|>all of it<|eos|>",
+    ]
+    assert counted(tokenizer, found.training)[:3] == ["b<|end|>", "c<|end|>", "d<|end|>"]
 
 
 def test_a_tokenizer_of_another_model(tmp_path, tokenizer):

@@ -47,8 +47,10 @@ def documents_of(path: Path) -> Iterator[Document]:
     """The documents of a file in its order, of which one is in memory at a time.
 
     A ``.jsonl`` file holds a JSON object on every line that is not blank: ``{"text": "..."}``, or ``{"messages":
-    [{"role": "...", "content": "..."}, ...]}`` with the roles system, user, assistant and tool. Every other file is a
-    text; a line that holds ``<|endoftext|>`` and nothing else ends a document. The line break before that line, and
+    [{"role": "...", "content": "..."}, ...]}`` with the roles system, user, assistant and tool, or Alpaca's
+    ``{"instruction": "...", "input": "...", "output": "..."}``: a user's message, of the instruction and, behind a
+    blank line, an input that is not empty, and its answer; a ``text`` beside these is taken alone. Every other file is
+    a text; a line that holds ``<|endoftext|>`` and nothing else ends a document. The line break before that line, and
     the last one of the file, belong to no document.
 
     Raises:
@@ -110,15 +112,27 @@ def _content(place: str, line: str) -> str | list[Message]:
     if not isinstance(found, dict):
         raise ValueError(f"{place}: expected a JSON object, got a {type(found).__name__}")
     given = [key for key in ("text", "messages") if key in found]
+    if not given and "instruction" in found and "output" in found:
+        return _messages_of_instruction(place, found)
     if len(given) != 1:
         keys = "both" if given else f"the keys {', '.join(map(repr, found)) or 'of an empty object'}"
-        raise ValueError(f"{place}: expected text or messages, got {keys}")
+        raise ValueError(f"{place}: expected text or messages, or instruction and output, got {keys}")
     content = found[given[0]]
     if given == ["messages"]:
         _check_messages(place, content)
     elif not isinstance(content, str):
         raise ValueError(f"{place}: text: expected a string, got a {type(content).__name__}")
     return content
+
+
+def _messages_of_instruction(place: str, found: dict[str, Any]) -> list[Message]:
+    """The question and the answer of a line of Alpaca's."""
+    question, more, answer = (found.get(key, "") for key in ("instruction", "input", "output"))
+    for key, value in (("instruction", question), ("input", more), ("output", answer)):
+        if not isinstance(value, str):
+            raise ValueError(f"{place}: {key}: expected a string, got a {type(value).__name__}")
+    asked = f"{question}\n\n{more}" if more.strip() else question
+    return [{"role": "user", "content": asked}, {"role": "assistant", "content": answer}]
 
 
 def _parsed(place: str, line: str) -> Any:
