@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,10 @@ from torch import nn
 
 #: Sizes of a new model and their defaults; 0: from the others.
 _SIZES = {"hidden": 384, "layers": 6, "heads": 6, "kv_heads": 0, "intermediate": 0, "context": 2048, "vocab": 0}
+_TOKENIZER_FILES = (
+    *("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json"),
+    *("tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "chat_template.json"),
+)
 
 
 def is_sizes(source: str) -> bool:
@@ -104,8 +109,15 @@ def load_model(source: str, tokenizer_path: str | os.PathLike | None = None, see
     return model, tokenizer
 
 
-def write_folder(model: nn.Module, tokenizer: Any, folder: str | os.PathLike) -> None:
-    """Writes a model and its tokenizer as a folder that ``load_model`` reads; codes of any width stay as they are."""
+def write_folder(
+    model: nn.Module, tokenizer: Any, folder: str | os.PathLike, source: str | os.PathLike | None = None
+) -> None:
+    """Writes a model and its tokenizer as a folder that ``load_model`` reads; codes of any width stay as they are.
+
+    Args:
+        source: the folder that both came from, whose tokenizer is copied as it is; transformers writes it where this is
+            None or a file.
+    """
     from bie.formats import save_weights
 
     folder = Path(folder)
@@ -114,5 +126,10 @@ def write_folder(model: nn.Module, tokenizer: Any, folder: str | os.PathLike) ->
     if hasattr(config, "quantization_config"):
         del config.quantization_config  # of save_pretrained, whose tensors are others
     config.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    if source is not None and Path(source).is_dir():
+        for path in (Path(source) / name for name in _TOKENIZER_FILES):
+            if path.is_file():
+                shutil.copyfile(path, folder / path.name)
+    else:
+        tokenizer.save_pretrained(folder)
     save_weights(folder / "model.safetensors", model)

@@ -4,6 +4,6 @@
 >>> model, tokenizer, config = load("Qwen-1.5-0.5B-layer-mix-bpw-2.2")  # doctest: +SKIP
 >>> generate(model, tokenizer, "Water boils at", max_tokens=16)  # doctest: +SKIP
 
-`python -m bie.green_bit_llm.inference.sim_gen`, `chat_cli` and `serve.api.v1.fastapi_server` take the options of 0.2.6.
-A sentence on stderr tells what has no meaning here.
+`python -m bie.green_bit_llm.inference.sim_gen`, `chat_cli`, `serve.api.v1.fastapi_server`, `sft.finetune` and
+`sft.peft_lora` take the options of 0.2.6. A sentence on stderr tells what has no meaning here.
 """
