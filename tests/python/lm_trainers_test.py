@@ -173,6 +173,21 @@ def test_options_of_transformers(path, tmp_path, options):
     assert found[1][-1] < found[1][0] - 0.3
 
 
+def test_steps_in_the_backward_pass_are_those_behind_it(path, tmp_path):
+    found = []
+    for in_backward in (False, True):
+        model = loaded(path)
+        optimizer = optimizer_of(model)
+        optimizer.step_in_backward(in_backward)
+        given = arguments(tmp_path / "out", max_steps=3, logging_steps=1, save_strategy="no", max_grad_norm=0)
+        sets = {"train_dataset": rows(), "data_collator": together}
+        trainer = Trainer(model, given, **sets, optimizers=(optimizer, None))
+        trainer.train()
+        found.append((losses(trainer), weights(model)))
+    assert found[0][0] == found[1][0]
+    assert all(torch.equal(*pair) for pair in zip(found[0][1], found[1][1], strict=True))
+
+
 def test_clipping_counts_the_gradients_of_codes(path, tmp_path):
     model = loaded(path)
     seen = []
@@ -240,14 +255,18 @@ def test_an_optimizer_of_floats_alone_warns(path, tmp_path):
 
 
 @pytest.mark.filterwarnings("error:.*no optimizer holds")
-def test_codes_that_are_frozen_do_not_warn(path):
-    model = loaded(path)
-    for layer in model.modules():
-        if isinstance(layer, MPQLinear):
-            layer.requires_grad_(False)
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
-    model(IDS, labels=IDS).loss.backward()
-    optimizer.step()
+def test_codes_that_are_frozen_or_held_do_not_warn(path):
+    for holds in (False, True):
+        model = loaded(path)
+        for layer in model.modules():
+            if isinstance(layer, MPQLinear):
+                layer.requires_grad_(holds)
+        codes = [p for p in model.parameters() if not p.is_floating_point()]
+        both = [torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])]
+        both += [bie.optim.DiodeMix(codes, lr=1e-3)] if holds else []
+        model(IDS, labels=IDS).loss.backward()
+        for optimizer in both:
+            optimizer.step()
 
 
 def test_uses_that_are_wrong(path):

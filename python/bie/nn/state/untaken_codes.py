@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from bie._weak_sets import members
-from bie.weights.parameters import QuantParameter, has_optimizer
+from bie.weights.parameters import QuantParameter, integer_optimizers
 
 # Weight-only layers alive that have run in training, but for those that were told of.
 trained: weakref.WeakSet[nn.Module] = weakref.WeakSet()
@@ -31,7 +31,11 @@ def _after_a_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> N
     if any(isinstance(param, QuantParameter) and not param.is_floating_point() for param in params):
         return
     waiting = [layer for layer in members(trained) if layer.qweight.grad is not None]
-    untaken = [layer for layer in waiting if not has_optimizer(layer.qweight)]
+    if not waiting:
+        return
+    groups = [group for each in members(integer_optimizers) for group in each.param_groups]
+    held = {id(param) for group in groups for param in group["params"]}
+    untaken = [layer for layer in waiting if id(layer.qweight) not in held]
     for layer in untaken:
         layer._told_of_gradient = True
         trained.discard(layer)
