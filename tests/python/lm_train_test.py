@@ -185,6 +185,24 @@ def test_a_training_resumes_to_the_bit(small, texts, tmp_path):
         assert torch.equal(tensor, other.state_dict()[name]), name
 
 
+@pytest.mark.parametrize("small", [False, True])
+@pytest.mark.parametrize("method", ["codes+rest8", "codes+rest16"])
+def test_rests_move(texts, method, small):
+    """Scales stay where rests are in units of the weight, whatever is asked for."""
+    model, _ = prepared(method, "4")
+    layers = [layer for *_, layer in block_linears(model)]
+    rests, scales = ([getattr(layer, name).clone() for layer in layers] for name in ("rest", "scales"))
+    trainer = Trainer(model, Rows(texts, 64), Schedule(**SCHEDULE, tokens=2 * 8 * 64, small_moments=small))
+    list(trainer.run())
+    assert not any(torch.equal(before, layer.rest) for before, layer in zip(rests, layers, strict=True))
+    stay = [torch.equal(before, layer.scales) for before, layer in zip(scales, layers, strict=True)]
+    assert all(stay) if method == "codes+rest16" else not any(stay)
+    states = [trainer.optimizer.state[layer.qweight] for layer in layers]
+    assert {state["exp_avg_l"].dtype for state in states} == {
+        torch.int8 if small and method == "codes+rest8" else torch.float32
+    }
+
+
 def test_passes_of_a_step_add_up(texts):
     one, _ = trained("latent", "4", texts, steps=3, rows=8)
     four, _ = trained("latent", "4", texts, steps=3, rows=2, accumulate=4)

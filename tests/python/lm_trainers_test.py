@@ -136,16 +136,23 @@ def test_a_new_model_is_saved_as_every_model_of_transformers(tmp_path, method):
     assert all(layer.activation == "int8" for layer in eight.modules() if isinstance(layer, MPQLinear))
 
 
-@pytest.mark.parametrize("method", ["codes+rest8", "codes+rest16"])
-def test_a_checkpoint_keeps_its_rests(path, tmp_path, method):
+@pytest.mark.parametrize(("method", "rest"), [("codes+rest8", 7), ("codes+rest16", 2**-10)])
+def test_a_checkpoint_keeps_its_rests(path, tmp_path, method, rest):
+    def kept(model):
+        return [bool((layer.rest == rest).all()) for layer in model.modules() if isinstance(layer, MPQLinear)]
+
     model = loaded(path, method)
     for layer in model.modules():
         if isinstance(layer, MPQLinear):
-            layer.rest.fill_(7)
+            layer.rest.fill_(rest)
     model.save_pretrained(tmp_path / "folder")
     again = hf.load(tmp_path / "folder")
     make_trainable(again, method, WIDTHS["4"], 32)
-    assert all(bool((layer.rest == 7).all()) for layer in again.modules() if isinstance(layer, MPQLinear))
+    assert all(kept(again))
+    optimizer = optimizer_of(again)
+    again(IDS, labels=IDS).loss.backward()
+    optimizer.step()
+    assert not any(kept(again))
     make_trainable(again, "codes+rest8", WIDTHS["8"], 32)
     assert all(layer.w_bit == 8 for layer in again.modules() if isinstance(layer, MPQLinear))
 

@@ -256,9 +256,7 @@ def make_trainable(
         setattr(parent, leaf, floats)
     if device is not None:
         model.to(device)
-    for parameter in model.parameters():
-        if parameter.is_floating_point():
-            parameter.requires_grad_(True)
+    model.requires_grad_(True)
     _tell(model)
     model.train()
     return [] if None in types else sorted(str(kind) for kind in types)

@@ -61,7 +61,8 @@ class DiodeMix(torch.optim.Optimizer):
         lr, betas, eps, weight_decay, correct_bias: group options; schedulers may change ``lr`` between steps.
         dtype: of the moments: float32, or bfloat16 (rounded stochastically; float16 means bfloat16 too); int8 keeps
             those of weight-only weights in 8 bits by blocks of 256 and others in float32.
-        scale_lr: rate of the scales of weight-only weights, relative to each scale; 0 keeps them.
+        scale_lr: rate of the scales of weight-only weights, relative to each scale; 0 keeps them. A weight with a
+            rest in bfloat16 keeps its scales, and its moments are float32 where ``dtype`` is int8.
         renew_scale_every: steps between new values of the codes' ``scale_w``; 0 keeps the first.
         seed: of all random numbers, which are a function of seed, parameter, step and element: a state that is
             restored goes on to the bit.

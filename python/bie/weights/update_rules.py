@@ -263,7 +263,7 @@ EMBEDDING = Rule(_embedding_moments, _step_embedding, of_rows=True)
 def _weight_only_moments(
     param: Tensor, grad: Tensor, dtype: torch.dtype, seed: int = 0, stream: int = 0
 ) -> tuple[Tensor, Tensor]:
-    if dtype == torch.int8:
+    if dtype == torch.int8 and not _has_wide_rest(param):
         return torch.zeros_like(grad, dtype=torch.int8), torch.zeros_like(grad, dtype=torch.uint8)
     if _keeps_place(param):
         dtype = torch.float32
@@ -277,8 +277,16 @@ def _keeps_place(param: Tensor) -> bool:
     return rest is not None and rest.dtype == torch.int8
 
 
+def _has_wide_rest(param: Tensor) -> bool:
+    """Whether what codes cannot hold is kept in units of the weight, which only scales that stay give a meaning."""
+    rest = getattr(param, "rest", None)
+    return rest is not None and rest.dtype != torch.int8
+
+
 def _state_of_places(param: Tensor, grad: Tensor, dtype: torch.dtype, scale_lr: float) -> dict[str, Tensor]:
-    """``largest`` of moments of 8 bits, and the moments of scales that learn."""
+    """``largest`` of moments of 8 bits, and the moments of scales that learn; a wide rest has neither."""
+    if _has_wide_rest(param):
+        return {}
     extra, floats = {}, {"dtype": torch.float32, "device": param.device}
     if dtype == torch.int8:
         extra["largest"] = torch.zeros(2, grad.size(0), -(-grad.size(1) // _MOMENT_BLOCK), **floats)
