@@ -4,7 +4,7 @@ python bench/cpu_mlp_step.py [--batch N] [--width N] [--depth N] [--rounds N] [-
 
 784 inputs, hidden layers of one width with PReLU between them, 10 classes: forward, loss, backward and optimizer, in
 float32. The last layer is nn.Linear. Rivals are stepped by fused Adam, one under autocast to bfloat16. Of ours
-"8 bit, latent" has float weights and fused Adam, the others int8 weights stepped by DiodeMix. Milliseconds of a step on
+"8 bit, latent" has float weights and fused Adam, the others are stepped by DiodeMix. Milliseconds of a step on
 one pinned thread, all taking turns, the median over the rounds. --parts adds those of forward, backward and optimizer.
 """
 

@@ -189,11 +189,6 @@ TORCH_LIBRARY(bie, m) {
       "float beta1, float beta2, float eps, float weight_decay=0.0, bool correct_bias=True, bool moves_zeros=False, "
       "int seed=0, int stream=0) -> ()");
   m.def(
-      "diode_mix_places_(Tensor(a!) qweight, Tensor(b!) scales, Tensor(c!)? zeros, Tensor grad, Tensor(d!) exp_avg_l, "
-      "Tensor(e!) exp_avg_s, Tensor(f!)? largest=None, Tensor(g!)? rest=None, Tensor(h!)? scale_moments=None, *, "
-      "int bits, int top=-1, int group_size=-1, int step, float lr, float scale_lr=0.0, float beta1, float beta2, "
-      "float eps, float weight_decay=0.0, bool correct_bias=True, int seed=0, int stream=0) -> ()");
-  m.def(
       "diode_mix_places_many_(Tensor(a!)[] qweights, Tensor(b!)[] scales, Tensor(c!)[]? zeros, Tensor[] grads, "
       "Tensor(d!)[] exp_avg_l, Tensor(e!)[] exp_avg_s, Tensor(f!)[]? largest=None, Tensor(g!)[]? rest=None, "
       "Tensor(h!)[]? scale_moments=None, *, int[] bits, int[] tops, int[] group_sizes, int[] steps, float lr, "

@@ -75,8 +75,8 @@ def test_gradients_of_bfloat16_have_the_accuracy_of_float32(operators, width, sh
 
 
 @pytest.mark.parametrize("width", [8, 4])
-def test_the_codes_of_a_weight_are_found_once_for_both_passes(operators, width):
-    """What a weight becomes after the forward pass does not matter to the backward pass, which torch refuses then."""
+def test_a_weight_that_changed_between_the_passes_is_refused(operators, width):
+    """Though its codes are those of the forward pass: its mask would be of another weight."""
     op = operators.q8_linear if width == 8 else operators.q4_linear
     x, weight = torch.randn(20, 24, requires_grad=True), torch.randn(16, 24, requires_grad=True)
     y = op(x, weight, SCALE, None)

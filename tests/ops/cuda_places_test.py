@@ -43,6 +43,13 @@ def _state(bits, k, n, group, small, rest, learns, offset, dtype):
     return state
 
 
+def _step(operators, state, **numbers):
+    """The step of one weight."""
+    lists = {"bits": "bits", "tops": "top", "group_sizes": "group_size", "steps": "step", "streams": "stream"}
+    own = {many: [numbers.pop(one)] for many, one in lists.items()}
+    operators.diode_mix_places_many_(*(None if t is None else [t] for t in state.values()), **own, **numbers)
+
+
 @pytest.mark.parametrize("bits", WIDTHS)
 @pytest.mark.parametrize("small", [False, True])
 @pytest.mark.parametrize("rest", [False, True])
@@ -55,11 +62,19 @@ def test_the_bits_of_the_cpu(operators, bits, small, rest):
         ):
             state = _state(bits, k, n, group, small, rest, offset != "none", offset, dtype)
             there = {name: None if t is None else t.cuda() for name, t in state.items()}
-            options = {"bits": bits, "group_size": group, "lr": 1e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-10}
+            options = {
+                "bits": bits,
+                "top": -1,
+                "group_size": group,
+                "lr": 1e-3,
+                "beta1": 0.9,
+                "beta2": 0.95,
+                "eps": 1e-10,
+            }
             options |= {"scale_lr": 1e-2 if offset != "none" else 0.0, "weight_decay": 0.1, "seed": 3, "stream": 4}
             for step in (1, 2, 3):
-                operators.diode_mix_places_(*state.values(), step=step, **options)
-                operators.diode_mix_places_(*there.values(), step=step, **options)
+                _step(operators, state, step=step, **options)
+                _step(operators, there, step=step, **options)
             for name, tensor in state.items():
                 if tensor is not None:
                     assert torch.equal(tensor, there[name].cpu()), (name, offset, k, n)
@@ -75,7 +90,7 @@ def test_many_weights_have_the_step_of_each(operators):
     there = [{name: t.cuda() for name, t in state.items()} for state in states]
     shared = {"lr": 1e-3, "scale_lr": 1e-2, "beta1": 0.9, "beta2": 0.95, "eps": 1e-10, "seed": 3}
     for i, state in enumerate(states):
-        operators.diode_mix_places_(*state.values(), bits=2, group_size=groups[i], step=i + 1, stream=i, **shared)
+        _step(operators, state, bits=2, top=3, group_size=groups[i], step=i + 1, stream=i, **shared)
     operators.diode_mix_places_many_(
         *([state[name] for state in there] for name in there[0]),
         bits=[2] * 40,

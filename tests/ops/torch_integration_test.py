@@ -88,14 +88,6 @@ def weight_only_samples(o):
         ),
         (o.diode_mix_weight_only_, (q.clone(), scales, whole.clone(), grad), step | plain | {"moves_zeros": True}),
         (
-            o.diode_mix_places_,
-            (
-                *(q.clone(), scales.clone(), zeros.clone(), grad, torch.zeros(40, 9), torch.zeros(40, 9), None),
-                *(torch.zeros(40, 9, dtype=torch.int8), torch.zeros(2, *scales.shape)),
-            ),
-            step | plain | {"scale_lr": 0.1},
-        ),
-        (
             o.diode_mix_places_many_,
             (
                 *([q.clone(), q.clone()], [scales.clone(), scales.clone()], [zeros.clone(), zeros.clone()]),

@@ -30,7 +30,7 @@ struct MeanKernel {
   const char* name;
   Isa isa;
   bool (*accepts)(const std::int64_t& count);
-  /// Of |x|.
+  /// The mean of |x|.
   float (*magnitudes)(const void* x, Dtype dtype, std::int64_t count, const Parallel&);
   float (*elements)(const void* x, Dtype dtype, std::int64_t count, const Parallel&);
 };

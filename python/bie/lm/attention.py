@@ -14,18 +14,25 @@ _LEAST_ENDS = 64
 _PLAIN = {"llama", "mistral", "qwen2", "qwen3", "gemma3_text"}  # softmax(scaling * q k^T) v is all their attention is
 
 
+def _begins(position_ids: Tensor) -> Tensor:
+    """Whether a document begins at a token: in each row at the first, and where a position is not the one before it
+    plus 1.
+    """
+    begins = torch.ones_like(position_ids, dtype=torch.bool)
+    begins[:, 1:] = position_ids.diff(dim=1) != 1
+    return begins
+
+
 def document_mask(position_ids: Tensor, window: int | None = None) -> Tensor:
     """[rows, 1, context, context] bool: whether token i sees token j of its document: ``0 <= i - j < window``.
 
-    A document begins where a position is not the one before it plus 1. Nothing waits for the device.
+    Nothing waits for the device.
 
     Args:
         position_ids: [rows, context] int64.
         window: None for as far as the document goes.
     """
-    begins = torch.ones_like(position_ids, dtype=torch.bool)
-    begins[:, 1:] = position_ids.diff(dim=1) != 1
-    document = begins.cumsum(1)
+    document = _begins(position_ids).cumsum(1)
     places = torch.arange(position_ids.size(1), device=position_ids.device)
     distance = places[:, None] - places
     near = distance >= 0 if window is None else (distance >= 0) & (distance < window)
@@ -51,14 +58,12 @@ def masks_of(config: Any, position_ids: Tensor) -> Tensor | dict[str, Tensor]:
 def document_ends(position_ids: Tensor) -> Tensor:
     """[count + 1] int32: where the documents of rows that stand one behind the other begin, and the end.
 
-    A row begins a document. The end is repeated to the next power of two of places, so that few shapes are met.
+    The end is repeated to the next power of two of places, so that few shapes are met.
 
     Args:
         position_ids: [rows, context] int64.
     """
-    begins = torch.ones_like(position_ids, dtype=torch.bool)
-    begins[:, 1:] = position_ids.diff(dim=1) != 1
-    starts = begins.flatten().nonzero().squeeze(1).to(torch.int32)
+    starts = _begins(position_ids).flatten().nonzero().squeeze(1).to(torch.int32)
     places = max(_LEAST_ENDS, 1 << (len(starts) - 1).bit_length()) + 1
     ends = torch.full((places,), position_ids.numel(), dtype=torch.int32, device=position_ids.device)
     ends[: len(starts)] = starts

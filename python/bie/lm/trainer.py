@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -124,9 +125,10 @@ class Trainer:
         captured: bool = False,
         teacher: Teacher | None = None,
     ) -> None:
-        self.model, self.rows, self.schedule = model, rows, schedule
+        self.model, self.rows, self.schedule, self.teacher = model, rows, schedule, teacher
         self.out = None if out is None else Path(out)
         self.device = next(model.parameters()).device
+        self._check(captured)
         self.step, self.steps = 0, schedule.steps(rows.context)
         self.optimizer = make_optimizer(
             model,
@@ -146,24 +148,27 @@ class Trainer:
                     layer.qweight.anchor((layer.in_channels, layer.out_channels))
             for block in (*model.model.layers, *(teacher.model.model.layers if teacher is not None else ())):
                 block.compile(dynamic=False)
-        self.teacher = teacher
-        if teacher is not None and teacher.model.config.vocab_size != model.config.vocab_size:
-            raise ValueError(
-                f"Trainer: teacher: expected a vocabulary of {model.config.vocab_size}, as the model has, got "
-                f"{teacher.model.config.vocab_size}"
-            )
         dtype = torch.bfloat16 if schedule.bfloat16 else torch.float32
         models = [model] if teacher is None else [model, teacher.model]
         self._attends_documents = all(has_document_attention(each, self.device, dtype) for each in models)
         self._captured = CapturedStep(self._mean_loss, self.optimizer) if captured else None
         self._next: tuple[int, list[dict[str, Tensor]]] | None = None
+        if self.out is not None:
+            self.out.mkdir(parents=True, exist_ok=True)
+
+    def _check(self, captured: bool) -> None:
+        schedule = self.schedule
         if captured and (self.device.type != "cuda" or schedule.accumulate > 1 or schedule.in_backward):
             raise ValueError(
                 "Trainer: captured: expected a model on CUDA, accumulate=1 and in_backward=False, got "
                 f"{self.device.type}, {schedule.accumulate} and {schedule.in_backward}"
             )
-        if self.out is not None:
-            self.out.mkdir(parents=True, exist_ok=True)
+        vocabulary = self.model.config.vocab_size
+        if self.teacher is not None and self.teacher.model.config.vocab_size != vocabulary:
+            raise ValueError(
+                f"Trainer: teacher: expected a vocabulary of {vocabulary}, as the model has, got "
+                f"{self.teacher.model.config.vocab_size}"
+            )
 
     # The loss.
 
@@ -216,10 +221,11 @@ class Trainer:
         was_training = self.model.training
         self.model.eval()
         try:
-            for index in range(-(-min(there, rows or there) // size)):
-                with torch.compiler.set_stance("force_eager"):
+            # Blocks are compiled for training; saying so imports torch's compiler.
+            with torch.compiler.set_stance("force_eager") if self._compiled else contextlib.nullcontext():
+                for index in range(-(-min(there, rows or there) // size)):
                     loss, labels = self._loss(*self._inputs(self.rows.validation_batch(index, size)))
-                total, count = total + loss.item(), count + labels
+                    total, count = total + loss.item(), count + labels
         finally:
             self.model.train(was_training)
         return total / max(1, count)

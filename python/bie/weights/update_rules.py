@@ -92,8 +92,9 @@ def is_left_out(param: Tensor, grad: Tensor) -> bool:
     if param.is_floating_point() or (param.is_cuda and param.dtype == torch.int8) or _keeps_place(param):
         return False
     if param.dtype == grad.dtype == torch.int8:
-        some = grad.flatten()[:_SOME] if grad.is_contiguous() else grad
-        return not (bool(some.any()) or bool(grad.any()))
+        if grad.is_contiguous() and bool(grad.view(-1)[:_SOME].any()):
+            return False
+        return not bool(grad.any())
     values = grad.coalesce().values() if grad.is_sparse else grad
     return values.is_floating_point() and not bool(torch.isfinite(values).all())
 
@@ -303,7 +304,7 @@ def _step_places(params: list[Tensor], steps: list[Step]) -> None:
         if "bit_rows" in options or "q_perm" in options or not _is_plain(param, options.get("g_idx")):
             raise ValueError(
                 "weight-only weight: rows of several widths or in an order of their own have no places between codes, "
-                "8-bit moments or scale_lr"
+                "scales that learn or moments of 8 bits"
             )
 
     def of_all(values: list[Any]) -> list[Any] | None:

@@ -76,7 +76,7 @@ __device__ void largest_of_slice(float (&values)[count], float (&shared)[count][
   __syncthreads();
 }
 
-/// What the rows of a group share.
+/// The numbers that the rows of a group share.
 struct GroupNumbers {
   float s = 1, zero = 0;
   __device__ GroupNumbers(const CodeStep& o, std::int64_t at) {

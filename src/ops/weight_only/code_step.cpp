@@ -1,5 +1,4 @@
-// diode_mix_places_ and diode_mix_places_many_: checks of a step of codes whose place between two codes is kept
-// (docs/spec/optimizer.md).
+// diode_mix_places_many_: checks of steps of codes whose place between two codes is kept (docs/spec/optimizer.md).
 #include "bie/kernels/code_step.h"
 
 #include <torch/library.h>
@@ -20,6 +19,8 @@
 namespace bie::ops {
 namespace {
 
+constexpr const char* op = "diode_mix_places_many_";
+
 using OptTensors = std::optional<std::vector<at::Tensor>>;
 
 /// A weight with its state, and the numbers that are its own.
@@ -38,15 +39,15 @@ struct Numbers {
   std::int64_t seed;
 };
 
-void check_tensor(const char* op, const char* name, const OptTensor& t, c10::IntArrayRef sizes, at::ScalarType type) {
+void check_tensor(const char* name, const OptTensor& t, c10::IntArrayRef sizes, at::ScalarType type) {
   if (!t.has_value()) return;
   TORCH_CHECK_TYPE(t->scalar_type() == type, op, ": ", name, ": expected ", type, ", got ", t->scalar_type());
   TORCH_CHECK_VALUE(t->sizes() == sizes && t->is_contiguous(), op, ": ", name, ": expected a dense tensor of ", sizes,
                     ", got ", t->sizes(), " with strides ", t->strides());
 }
 
-void check_numbers(const char* op, const Numbers& o) {
-  const auto check = [op](const char* name, double value, double most) {
+void check_numbers(const Numbers& o) {
+  const auto check = [](const char* name, double value, double most) {
     TORCH_CHECK_VALUE(std::isfinite(value) && value >= 0 && value < most, op, ": ", name, ": expected a number in [0, ",
                       most, "), got ", value);
   };
@@ -59,14 +60,14 @@ void check_numbers(const char* op, const Numbers& o) {
 }
 
 /// Throws what is wrong with a weight or its state, of which `w` is the weight.
-void check_item(const char* op, const Item& item, const CodedWeight& w, double scale_lr) {
+void check_item(const Item& item, const CodedWeight& w, double scale_lr) {
   const std::int64_t k = item.grad.size(0), n = item.grad.size(1);
   const bool small = item.largest.has_value();
-  check_tensor(op, "exp_avg_l", item.l, item.grad.sizes(), small ? at::kChar : at::kFloat);
-  check_tensor(op, "exp_avg_s", item.m, item.grad.sizes(), small ? at::kByte : at::kFloat);
-  check_tensor(op, "largest", item.largest, {2, k, kernels::moment_blocks(n)}, at::kFloat);
-  check_tensor(op, "rest", item.rest, item.grad.sizes(), at::kChar);
-  check_tensor(op, "scale_moments", item.scale_moments, {2, w.groups, n}, at::kFloat);
+  check_tensor("exp_avg_l", item.l, item.grad.sizes(), small ? at::kChar : at::kFloat);
+  check_tensor("exp_avg_s", item.m, item.grad.sizes(), small ? at::kByte : at::kFloat);
+  check_tensor("largest", item.largest, {2, k, kernels::moment_blocks(n)}, at::kFloat);
+  check_tensor("rest", item.rest, item.grad.sizes(), at::kChar);
+  check_tensor("scale_moments", item.scale_moments, {2, w.groups, n}, at::kFloat);
   TORCH_CHECK_VALUE(item.top == -1 || (item.top >= 1 && item.top < std::int64_t{1} << item.bits), op,
                     ": top: expected 1 ... ", (1 << item.bits) - 1, ", got ", item.top);
   TORCH_CHECK_VALUE(item.step >= 1, op, ": step: expected 1 or more, got ", item.step);
@@ -88,14 +89,14 @@ T* data(const OptTensor& t) {
 }
 
 /// The kernel's step of a weight; `kept` gets the tensors that it reads besides the item's own.
-kernels::CodeStep step_of(const char* op, const Item& item, const Numbers& o, std::vector<at::Tensor>& kept) {
+kernels::CodeStep step_of(const Item& item, const Numbers& o, std::vector<at::Tensor>& kept) {
   check_float(op, "grad", item.grad);
   TORCH_CHECK_VALUE(item.grad.dim() == 2 && item.qweight.dim() == 2 && item.grad.size(1) == item.qweight.size(1), op,
                     ": grad: expected [k, n] for a qweight of ", item.qweight.sizes(), ", got ", item.grad.sizes());
   const std::int64_t k = item.grad.size(0), n = item.grad.size(1);
   const CodedWeight w =
       coded_weight(op, {item.qweight, item.scales, item.zeros, item.bits, item.group_size, {}, {}, {}}, k);
-  check_item(op, item, w, o.scale_lr);
+  check_item(item, w, o.scale_lr);
   const at::Tensor dense = item.grad.contiguous();
   kept.insert(kept.end(), {dense, w.zeros});
   const DiodeMixStep adam{item.step,      o.lr,           o.beta1, o.beta2,    o.eps,
@@ -130,13 +131,13 @@ kernels::CodeStep step_of(const char* op, const Item& item, const Numbers& o, st
           random.start()};
 }
 
-void step_all(const char* op, const std::vector<Item>& items, const Numbers& o) {
-  check_numbers(op, o);
+void step_all(const std::vector<Item>& items, const Numbers& o) {
+  check_numbers(o);
   std::vector<kernels::CodeStep> steps;
   std::vector<at::Tensor> kept;
   for (const Item& item : items) {
     check_one_device(op, {items.front().qweight, item.qweight});
-    steps.push_back(step_of(op, item, o, kept));
+    steps.push_back(step_of(item, o, kept));
   }
   backend_of(op, items.front().qweight).weight_only.step_places(op, items.front().qweight, steps);
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -147,22 +148,11 @@ void step_all(const char* op, const std::vector<Item>& items, const Numbers& o) 
   }
 }
 
-void step_one(const at::Tensor& qweight, const at::Tensor& scales, const OptTensor& zeros, const at::Tensor& grad,
-              const at::Tensor& l, const at::Tensor& m, const OptTensor& largest, const OptTensor& rest,
-              const OptTensor& scale_moments, std::int64_t bits, std::int64_t top, std::int64_t group_size,
-              std::int64_t step, double lr, double scale_lr, double beta1, double beta2, double eps,
-              double weight_decay, bool correct_bias, std::int64_t seed, std::int64_t stream) {
-  step_all("diode_mix_places_",
-           {{qweight, scales, zeros, grad, l, m, largest, rest, scale_moments, bits, top, group_size, step, stream}},
-           {lr, scale_lr, beta1, beta2, eps, weight_decay, correct_bias, seed});
-}
-
 void step_many(at::TensorList qweights, at::TensorList scales, const OptTensors& zeros, at::TensorList grads,
                at::TensorList l, at::TensorList m, const OptTensors& largest, const OptTensors& rest,
                const OptTensors& scale_moments, at::IntArrayRef bits, at::IntArrayRef tops, at::IntArrayRef group_sizes,
                at::IntArrayRef steps, double lr, double scale_lr, double beta1, double beta2, double eps,
                double weight_decay, bool correct_bias, std::int64_t seed, at::IntArrayRef streams) {
-  const char* const op = "diode_mix_places_many_";
   const std::size_t count = qweights.size();
   TORCH_CHECK_VALUE(count > 0, op, ": the list of weights is empty");
   const auto check = [&](std::size_t size) {
@@ -179,43 +169,26 @@ void step_many(at::TensorList qweights, at::TensorList scales, const OptTensors&
   for (std::size_t i = 0; i < count; ++i)
     items.push_back({qweights[i], scales[i], at(zeros, i), grads[i], l[i], m[i], at(largest, i), at(rest, i),
                      at(scale_moments, i), bits[i], tops[i], group_sizes[i], steps[i], streams[i]});
-  step_all(op, items, {lr, scale_lr, beta1, beta2, eps, weight_decay, correct_bias, seed});
+  step_all(items, {lr, scale_lr, beta1, beta2, eps, weight_decay, correct_bias, seed});
 }
 
 /// Every tensor of a call on meta tensors must be one.
-void check_all_meta(const char* op, at::TensorList given) {
+void check_all_meta(at::TensorList given) {
   for (const at::Tensor& t : given) check_meta(op, "a tensor", t);
-}
-
-void one_meta(const at::Tensor& qweight, const at::Tensor& scales, const OptTensor& zeros, const at::Tensor&,
-              const at::Tensor& l, const at::Tensor& m, const OptTensor& largest, const OptTensor& rest,
-              const OptTensor& scale_moments, std::int64_t, std::int64_t, std::int64_t, std::int64_t, double, double,
-              double, double, double, double, bool, std::int64_t, std::int64_t) {
-  std::vector<at::Tensor> given{qweight, scales, l, m};
-  for (const OptTensor& t : {zeros, largest, rest, scale_moments})
-    if (t.has_value()) given.push_back(*t);
-  check_all_meta("diode_mix_places_", given);
 }
 
 void many_meta(at::TensorList qweights, at::TensorList scales, const OptTensors& zeros, at::TensorList,
                at::TensorList l, at::TensorList m, const OptTensors& largest, const OptTensors& rest,
                const OptTensors& scale_moments, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef,
                double, double, double, double, double, double, bool, std::int64_t, at::IntArrayRef) {
-  const char* const op = "diode_mix_places_many_";
-  for (const at::TensorList list : {qweights, scales, l, m}) check_all_meta(op, list);
+  for (const at::TensorList list : {qweights, scales, l, m}) check_all_meta(list);
   for (const OptTensors* list : {&zeros, &largest, &rest, &scale_moments})
-    if (list->has_value()) check_all_meta(op, **list);
+    if (list->has_value()) check_all_meta(**list);
 }
 
 }  // namespace
 }  // namespace bie::ops
 
-BIE_OPERATORS(m) {
-  m.impl("diode_mix_places_", bie::ops::step_one);
-  m.impl("diode_mix_places_many_", bie::ops::step_many);
-}
+BIE_OPERATORS(m) { m.impl("diode_mix_places_many_", bie::ops::step_many); }
 
-TORCH_LIBRARY_IMPL(bie, Meta, m) {
-  m.impl("diode_mix_places_", bie::ops::one_meta);
-  m.impl("diode_mix_places_many_", bie::ops::many_meta);
-}
+TORCH_LIBRARY_IMPL(bie, Meta, m) { m.impl("diode_mix_places_many_", bie::ops::many_meta); }

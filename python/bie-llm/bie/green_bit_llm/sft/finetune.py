@@ -8,7 +8,7 @@ from typing import Any
 
 from bie.green_bit_llm.common.model import say
 from bie.green_bit_llm.sft import options
-from bie.llm import ArgumentError, LanguageModelError
+from bie.llm import ArgumentError
 
 #: Rates of codes where none is given: without and with --galore.
 _RATES = {"DiodeMix": (5e-6, 5e-5), "AdamW8bit": (1e-3, 5e-3)}
@@ -138,16 +138,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Trains, and returns the exit status: 1 with one sentence for what cannot be done."""
-    try:
-        options.check(arguments)
-        run(arguments)
-    except ModuleNotFoundError as error:
-        say(f"finetune needs bitorch_engine, transformers and accelerate: {error}")
-        return 1
-    except (LanguageModelError, ValueError, OSError) as error:
-        say(str(error))
-        return 1
-    return 0
+    return options.status_of(run, arguments, "finetune", "bitorch_engine, transformers and accelerate")
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from bie.green_bit_llm.common.model import say
-from bie.llm import ArgumentError, FileError
+from bie.llm import ArgumentError, FileError, LanguageModelError
 
 _OPTIMIZERS = {"diodemix": "DiodeMix", "adamw8bit": "AdamW8bit"}
 _KINDS = (".jsonl", ".txt", ".md", "")
@@ -86,6 +87,20 @@ def optimizer(arguments: argparse.Namespace) -> str:
         if part in arguments.optimizer.lower():
             return name
     raise ArgumentError(f"--optimizer: expected {' or '.join(_OPTIMIZERS.values())}, got {arguments.optimizer!r}")
+
+
+def status_of(run: Callable[[argparse.Namespace], None], arguments: argparse.Namespace, name: str, wants: str) -> int:
+    """Runs a command and returns its exit status: 1 with one sentence for what cannot be done."""
+    try:
+        check(arguments)
+        run(arguments)
+    except ImportError as error:
+        say(f"{name} needs {wants}: {error}")
+        return 1
+    except (LanguageModelError, ValueError, OSError) as error:
+        say(str(error))
+        return 1
+    return 0
 
 
 def results(arguments: argparse.Namespace, kind: str) -> Path:

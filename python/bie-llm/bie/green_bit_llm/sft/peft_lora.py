@@ -9,7 +9,6 @@ from typing import Any
 
 from bie.green_bit_llm.common.model import say
 from bie.green_bit_llm.sft import options
-from bie.llm import LanguageModelError
 
 _BETAS = (0.9, 0.999)
 _EPS = {"DiodeMix": 1e-6, "AdamW8bit": 1e-8}
@@ -78,16 +77,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Trains, and returns the exit status: 1 with one sentence for what cannot be done."""
-    try:
-        options.check(arguments)
-        run(arguments)
-    except ImportError as error:
-        say(f"peft_lora needs bitorch_engine, transformers, accelerate and peft: {error}")
-        return 1
-    except (LanguageModelError, ValueError, OSError) as error:
-        say(str(error))
-        return 1
-    return 0
+    return options.status_of(run, arguments, "peft_lora", "bitorch_engine, transformers, accelerate and peft")
 
 
 if __name__ == "__main__":
